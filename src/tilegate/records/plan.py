@@ -1,0 +1,83 @@
+"""The plan: every workload an artifact must face, made at home, with a nonce."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+
+from tilegate.records.canonical import Digest, Document, Name, Record, digest_of, encode
+from tilegate.records.contract import AttributeValue
+
+
+class Layout(enum.Enum):
+    """How the tensors of an entry lie in memory."""
+
+    ALIGNED = "aligned"
+    """Contiguous, 64-byte aligned."""
+    OFFSET = "offset"
+    """Contiguous, aligned to one element only: a view into something larger."""
+
+
+class Values(enum.Enum):
+    """What the inputs hold. NORMAL stands for the shape; the others look for faults that values trigger."""
+
+    NORMAL = "normal"
+    ZEROS = "zeros"
+    NEGATIVE = "negative"
+    TINY = "tiny"
+    HUGE = "huge"
+    MIXED = "mixed"
+    """Magnitudes over many binades with both signs, so that sums cancel."""
+    EXTREMES = "extremes"
+    """The largest and smallest integers."""
+    NAN = "nan"
+    INF = "inf"
+
+
+class Origin(enum.Enum):
+    """Why an entry is in the plan."""
+
+    SERVED = "served"
+    BOUNDARY = "boundary"
+    RESIDUE = "residue"
+    VALUES = "values"
+    LAYOUT = "layout"
+    REGRESSION = "regression"
+
+
+class Workload(Record):
+    """Concrete values for every axis, dtype variable and attribute."""
+
+    axes: dict[Name, int]
+    dtypes: dict[Name, Name] = {}
+    attributes: dict[Name, AttributeValue] = {}
+
+    def __str__(self) -> str:
+        parts = {**self.axes, **self.dtypes, **self.attributes}
+        return ", ".join(f"{k}={v}" for k, v in parts.items())
+
+
+class Entry(Record):
+    """One workload to run, with what its tensors hold and how they lie."""
+
+    workload: Workload
+    layout: Layout
+    values: Values
+    origin: Origin
+
+
+class Plan(Document, tag="tilegate.plan/1"):
+    contract: Digest
+    manifest: Digest
+    nonce: str
+    """Random, chosen after the artifact was fixed: nobody can prepare for the inputs."""
+    entries: tuple[Entry, ...]
+
+    @property
+    def digest(self) -> str:
+        return digest_of(encode(self))
+
+    def seed(self, index: int) -> int:
+        """Seed of an entry's inputs: 63 bits of sha256 over (nonce, manifest, entry number)."""
+        text = f"{self.nonce}\0{self.manifest}\0{index}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1

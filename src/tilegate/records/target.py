@@ -1,0 +1,68 @@
+"""What code is compiled for (target), and the physical thing that is present now (device)."""
+
+from __future__ import annotations
+
+from tilegate.errors import UsageError
+from tilegate.records.canonical import Record
+
+X86_64_LEVELS: dict[str, frozenset[str]] = {
+    "x86-64-v2": frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
+    "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
+    "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+}
+"""Processor flags that each level adds to the one before it, as /proc/cpuinfo spells them.
+
+Source: the System V ABI for AMD64, section 3.1.1. `abm` is the kernel's word for LZCNT.
+"""
+
+
+class Target(Record):
+    """A backend and an architecture: `cpu:x86-64-v3`, later `cuda:sm_90a`."""
+
+    backend: str
+    arch: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.arch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        backend, _, arch = text.partition(":")
+        if backend != "cpu" or arch not in X86_64_LEVELS:
+            known = ", ".join(f"cpu:{level}" for level in X86_64_LEVELS)
+            raise UsageError(
+                f"unknown target {text!r}",
+                why="a target names its backend and instruction set; 'native' would name a machine instead",
+                next_step=f"one of: {known}",
+            )
+        return cls(backend=backend, arch=arch)
+
+
+class DeviceClass(Record):
+    """Devices that evidence speaks for together: backend, architecture, model name."""
+
+    backend: str
+    arch: str
+    """The highest level that the device has: x86-64-v4."""
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.arch} ({self.model})"
+
+
+def cpu_level(flags: frozenset[str]) -> str | None:
+    """The highest x86-64 level whose flags, and those of every level below it, are all present."""
+    best = None
+    for level, needed in X86_64_LEVELS.items():
+        if not needed <= flags:
+            break
+        best = level
+    return best
+
+
+def runs_on(target: Target, device: DeviceClass) -> bool:
+    """Whether code for the target can run on the device at all (evidence is another question)."""
+    if target.backend != device.backend:
+        return False
+    levels = list(X86_64_LEVELS)
+    return device.arch in levels and levels.index(target.arch) <= levels.index(device.arch)
