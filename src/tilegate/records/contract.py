@@ -62,6 +62,10 @@ class Tolerance(Record):
     of the finite reference elements,
 
         |out[i] - ref[i]| <= factor * (eps(output dtype) + sqrt(L) * eps(accumulate)) * (|ref[i]| + scale)
+                             + smallest normal number of the output dtype
+
+    or when it is as close to what the reference itself gives in the tensors' own dtypes: where PyTorch
+    overflows, a kernel may. Otherwise NaN and infinity must stand exactly where the reference has them.
 
     sqrt(L) is the growth of rounding error in a sum of L terms under random signs (Higham and Mary, "A new
     approach to probabilistic rounding error analysis", 2019). Integers and booleans must be equal.

@@ -20,6 +20,7 @@ class MissReason(enum.Enum):
     NEGATIVE_BIT = "tensor has its negative or conjugate bit set"
     SPECIALIZATION = "no artifact for this dtype, fixed extent or attribute"
     TRACING = "called while torch traces or transforms"
+    UNREADABLE = "an argument could not be handed over"
     # Seen by the guard in C. The order is part of the ABI: code n is GUARD_CODES[n].
     NOT_A_TENSOR = "argument is not a tensor"
     DEVICE = "tensor is on another device"

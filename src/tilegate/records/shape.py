@@ -54,4 +54,4 @@ class ShapeClass(Record):
         return (self.alignment_bytes, self.max_elements, *numbers)
 
     def __str__(self) -> str:
-        return ", ".join(span.explain(axis) for axis, span in self.axes.items()) or "every call"
+        return ", ".join(self.axes[axis].explain(axis) for axis in sorted(self.axes)) or "every call"

@@ -1,0 +1,40 @@
+"""tilegate: JIT-compiled AI kernels, shipped as tested binaries.
+
+    reviewed source    -> controlled build -> tested, signed binary
+    shape/device check -> run the binary, or the framework (PyTorch) reference
+    error              -> sanitized compiler trace
+
+Importing it loads neither torch nor a compiler: those come when a release is used, or in a job's process.
+"""
+
+from tilegate.api import (
+    Explanation,
+    Miss,
+    MissReason,
+    OperatorStats,
+    Prediction,
+    Tolerance,
+    explain,
+    kernel,
+    operator,
+    preflight,
+    reference_only,
+    stats,
+    use,
+)
+
+__all__ = [
+    "Explanation",
+    "Miss",
+    "MissReason",
+    "OperatorStats",
+    "Prediction",
+    "Tolerance",
+    "explain",
+    "kernel",
+    "operator",
+    "preflight",
+    "reference_only",
+    "stats",
+    "use",
+]

@@ -1,0 +1,59 @@
+"""What the parent asks of a build job, and what a job that failed says. They live as long as the job."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from tilegate.records.artifact import Elaboration
+from tilegate.records.canonical import Digest, Document, Record
+from tilegate.records.closure import Binding, SourceFile, Specialization
+from tilegate.records.contract import Contract
+from tilegate.records.target import Target
+
+
+class DescribeRequest(Document, tag="tilegate.request.describe/1"):
+    """Import these operator modules and say what they declare."""
+
+    modules: tuple[str, ...]
+    files: tuple[SourceFile, ...]
+
+
+class ElaborateRequest(Document, tag="tilegate.request.elaborate/1"):
+    """Run one kernel's factory for each specialization. One job serves all of one closure."""
+
+    contract: Contract
+    closure: Digest
+    binding: Binding
+    files: tuple[SourceFile, ...]
+    specializations: tuple[Specialization, ...]
+
+
+class CompileItem(Record):
+    """One library to be made. Its IR arrives as the input named by `elaboration.ir`."""
+
+    elaboration: Elaboration
+    target: Target
+    identity: str
+
+
+class CompileRequest(Document, tag="tilegate.request.compile/1"):
+    """Turn IR into libraries. No user Python runs in this job; one job serves all of one closure."""
+
+    items: tuple[CompileItem, ...]
+
+
+class Failure(Record):
+    """An exception in a job, raw: it is read by rules.sanitize and goes no further."""
+
+    step: str
+    """Which part of the job: import, factory, result, lower, host, device, link."""
+    kind: str
+    """Qualified name of the exception class."""
+    message: str
+    line: int | UnsetType = UNSET
+    """Line in the closure's file where the traceback last touched it."""
+    in_operator: bool = False
+    template: str = ""
+    """Set where the job itself knows the diagnosis: a key of rules.sanitize.TEMPLATES."""
+    numbers: dict[str, int] = {}
+    words: dict[str, str] = {}

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilegate import pipeline
+from tilegate.cli.output import Bar, json_option, project_option, say, show
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("-t", "--target", "targets", multiple=True, help="cpu:x86-64-v2|v3|v4; those of tilegate.toml by default.")
+@project_option
+@json_option
+def build(names: tuple[str, ...], targets: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """Turn reviewed source into artifacts, each step in a job of its own.
+
+    NAMES are operators or kernels; without any, everything in tilegate.toml is built.
+    """
+    with Bar() as bar:
+        report = pipeline.build(folder, targets=targets, only=names, progress=bar.step)
+    for isolation in report.isolation:
+        say(f"isolation of the build: {isolation}")
+    show(report, as_json=as_json)

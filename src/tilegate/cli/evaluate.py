@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilegate import pipeline
+from tilegate.cli.output import Bar, json_option, project_option, say, show
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@project_option
+@json_option
+def evaluate(names: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """Run artifacts on this device against their plans, and record a verdict for every entry.
+
+    It finds honest faults. It does not stop a malicious author: review does.
+    """
+    with Bar() as bar:
+        report = pipeline.evaluate(folder, only=names, progress=bar.count)
+    say(f"device: {report.device}")
+    show(report, as_json=as_json)

@@ -1,0 +1,71 @@
+"""The job that runs the reference: twice, in float64 and in the tensors' own dtypes. It has no artifact.
+
+Runs inside the sandbox, since a reference is its author's Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilegate.evaluate.inputs import digest_inputs, make_inputs
+from tilegate.evaluate.requests import Facts, Numbered, ReferenceRequest
+from tilegate.records.canonical import decode, digest_of, encode
+from tilegate.records.contract import Contract
+from tilegate.sandbox import importer
+
+if TYPE_CHECKING:
+    import torch
+
+
+def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> None:
+    """For each entry: `facts`, then for each output its float64 bytes (`wide`) and own bytes (`own`)."""
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    request = decode(ReferenceRequest, inputs["request"], where="reference request")
+    sources = {digest_of(data): data for name, data in inputs.items() if name != "request"}
+    importer.install(request.files, sources)
+    module, _, name = request.operator.partition(":")
+    reference = getattr(importlib.import_module(module), name).reference
+    for numbered in request.entries:
+        made = make_inputs(request.contract, numbered.entry, numbered.seed)
+        digest = digest_inputs(made)
+        try:
+            with torch.no_grad():
+                own = _call(reference, request.contract, numbered, made)
+                wide = _call(reference, request.contract, numbered, {n: _widen(t) for n, t in made.items()})
+        except Exception as error:  # noqa: BLE001 - a reference may raise anything; its class is all we keep
+            failed = type(error).__name__
+            emit("facts", encode(Facts(index=numbered.index, inputs=digest, failed=failed)))
+            continue
+        emit("facts", encode(Facts(index=numbered.index, inputs=digest)))
+        for a, b in zip(wide, own, strict=True):
+            emit("wide", _raw(a.to(torch.float64)))
+            emit("own", _raw(b))
+
+
+def _call(
+    reference: Callable[..., Any], contract: Contract, numbered: Numbered, made: dict[str, torch.Tensor]
+) -> list[torch.Tensor]:
+    arguments = {name: tensor.clone() for name, tensor in made.items()}
+    returned = reference(**arguments, **numbered.entry.workload.attributes)
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if len(values) != len(contract.outputs):
+        raise TypeError("number of outputs")
+    return [
+        arguments[o.name] if o.name in contract.in_place else value
+        for o, value in zip(contract.outputs, values, strict=True)
+    ]
+
+
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _raw(tensor: torch.Tensor) -> bytes:
+    import torch  # noqa: PLC0415
+
+    data: bytes = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return data

@@ -1,0 +1,236 @@
+"""One plan on one device: the artifact's worker, the reference's job, the judge between them.
+
+The two jobs never meet. A worker that crashes or hangs ends one entry, and another worker goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegate.errors import ToolError
+from tilegate.evaluate.inputs import extents
+from tilegate.evaluate.judge import Expected, judge
+from tilegate.evaluate.requests import Facts, Numbered, ReferenceRequest, RunRequest
+from tilegate.records.artifact import Manifest
+from tilegate.records.canonical import decode, encode
+from tilegate.records.closure import SourceFile
+from tilegate.records.contract import DTYPES, Contract
+from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
+from tilegate.records.isolation import Isolation, Limits
+from tilegate.records.plan import Entry, Plan
+from tilegate.records.target import DeviceClass
+from tilegate.sandbox import Ending, Job, JobResult, run_job
+from tilegate.sandbox.policy import EVALUATE, REFERENCE
+
+CHUNK_BYTES = 192 * 2**20
+"""Outputs held in memory at a time."""
+
+MAX_LOST_WORKERS = 6
+"""A kernel that crashed or hung this often is not asked again: what did not run has not passed."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is evaluated, and the reference it is held against."""
+
+    contract: Contract
+    manifest: Manifest
+    library: bytes
+    operator: str
+    """`package.module:function` of the reference."""
+    files: tuple[SourceFile, ...]
+    sources: Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one chunk's worker left behind."""
+
+    facts: dict[int, Facts]
+    outputs: dict[int, list[bytes]]
+    lost: dict[int, EntryResult]
+    isolation: Isolation
+
+
+def evaluate(
+    subject: Subject,
+    plan: Plan,
+    device: DeviceClass,
+    versions: dict[str, str],
+    *,
+    limits: Limits = EVALUATE,
+    progress: Progress = lambda done: None,
+) -> Evaluation:
+    """Run every entry of the plan and judge it.
+
+    Raises:
+        ToolError: the jobs could not do their work, or did not make the same inputs.
+    """
+    numbered = [Numbered(index=i, seed=plan.seed(i), entry=e) for i, e in enumerate(plan.entries)]
+    results: list[EntryResult] = []
+    isolation: Isolation | None = None
+    lost = 0
+    for chunk in _chunks(subject.contract, numbered):
+        if lost >= MAX_LOST_WORKERS:
+            break
+        run = _run_artifact(subject, chunk, limits, MAX_LOST_WORKERS - lost)
+        lost += len(run.lost)
+        results += _judge_chunk(subject, chunk, run)
+        isolation = run.isolation
+        progress(len(results))
+    if isolation is None:
+        raise ToolError("the plan is empty", next_step="declare served workloads, or evaluate a kernel with axes")
+    return Evaluation(
+        contract=plan.contract,
+        manifest=plan.manifest,
+        library=subject.manifest.library.digest,
+        plan=plan.digest,
+        device=device,
+        versions=versions,
+        isolation=isolation,
+        vouch=Vouch.OBSERVED,
+        results=tuple(results),
+    )
+
+
+def _chunks(contract: Contract, numbered: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    chunk: list[Numbered] = []
+    held = 0
+    for one in numbered:
+        size = _output_bytes(contract, one.entry)
+        if chunk and held + size > CHUNK_BYTES:
+            yield chunk
+            chunk, held = [], 0
+        chunk.append(one)
+        held += size
+    if chunk:
+        yield chunk
+
+
+def _output_bytes(contract: Contract, entry: Entry) -> int:
+    total = 0
+    for output in contract.outputs:
+        size = DTYPES[contract.dtype_of(output, entry.workload.dtypes)]
+        for extent in extents(output, entry.workload.axes):
+            size *= extent
+        total += size
+    return total
+
+
+def _run_artifact(subject: Subject, chunk: Sequence[Numbered], limits: Limits, may_lose: int) -> _Run:
+    """Run a chunk, starting another worker behind each entry that took one with it."""
+    run: _Run | None = None
+    rest = list(chunk)
+    while rest:
+        request = RunRequest(
+            contract=subject.contract,
+            identity=subject.manifest.identity,
+            symbols=subject.manifest.symbols,
+            entries=tuple(rest),
+        )
+        job = Job(
+            task="tilegate.evaluate.worker:work",
+            inputs={"request": encode(request), "library": subject.library},
+        )
+        result = run_job(job, limits)
+        if run is None:
+            run = _Run({}, {}, {}, result.isolation)
+        begun = _sort_frames(result, run)
+        if result.ending is Ending.FINISHED:
+            break
+        verdict = _lost_entry(result, begun)
+        run.lost[verdict.index] = verdict
+        run.facts.pop(verdict.index, None)
+        run.outputs.pop(verdict.index, None)
+        rest = [one for one in rest if one.index > verdict.index]
+        if len(run.lost) >= may_lose:
+            break
+    if run is None:
+        raise ToolError("a chunk without entries")
+    return run
+
+
+def _sort_frames(result: JobResult, run: _Run) -> int | None:
+    """File a worker's frames by entry; the number of the entry that it began last."""
+    begun: int | None = None
+    for name, data in result.frames:
+        if name == "begin":
+            begun = int(data)
+        elif name == "facts" and begun is not None:
+            run.facts[begun] = decode(Facts, data, where="facts of an entry")
+            run.outputs[begun] = []
+        elif name == "output" and begun is not None:
+            run.outputs[begun].append(data)
+    return begun
+
+
+def _lost_entry(result: JobResult, begun: int | None) -> EntryResult:
+    if begun is None:
+        raise ToolError(
+            "the evaluation worker ended before its first entry",
+            where=f"{result.ending.name}, code {result.code}",
+            why=_last_line(result.output),
+            next_step="tilegate doctor",
+        )
+    if result.ending in (Ending.SILENT, Ending.WALL):
+        return EntryResult(index=begun, verdict=EntryVerdict.HUNG, detail=result.ending.name.lower())
+    detail = f"signal {result.code}" if result.ending is Ending.SIGNALLED else f"exit {result.code}"
+    return EntryResult(index=begun, verdict=EntryVerdict.CRASHED, detail=detail)
+
+
+def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run) -> list[EntryResult]:
+    ran = [one for one in chunk if one.index in run.facts]
+    expected = _run_reference(subject, ran) if ran else {}
+    results = dict(run.lost)
+    for one in ran:
+        facts, (theirs, values) = run.facts[one.index], expected[one.index]
+        if facts.inputs != theirs.inputs:
+            raise ToolError(
+                "the worker and the reference made different inputs from one seed",
+                where=f"entry {one.index}",
+                why="they run different versions of torch, or one of them is not telling the truth",
+                next_step="tilegate doctor",
+            )
+        if theirs.failed:
+            results[one.index] = EntryResult(
+                index=one.index, verdict=EntryVerdict.UNSUPPORTED, detail=f"reference: {theirs.failed}"
+            )
+        else:
+            results[one.index] = judge(subject.contract, one.entry, facts, run.outputs[one.index], values)
+    return [results[index] for index in sorted(results)]
+
+
+def _run_reference(subject: Subject, ran: Sequence[Numbered]) -> dict[int, tuple[Facts, list[Expected]]]:
+    request = ReferenceRequest(
+        contract=subject.contract, operator=subject.operator, files=subject.files, entries=tuple(ran)
+    )
+    inputs = {"request": encode(request)}
+    inputs |= {f"source.{i}": subject.sources[file.digest] for i, file in enumerate(subject.files)}
+    result = run_job(Job(task="tilegate.evaluate.reference:work", inputs=inputs), REFERENCE)
+    if result.ending is not Ending.FINISHED:
+        raise ToolError(
+            "the reference could not be run",
+            where=f"{subject.operator}: {result.ending.name}, code {result.code}",
+            why=_last_line(result.output),
+            next_step="call the reference in plain PyTorch on the served shapes",
+        )
+    expected: dict[int, tuple[Facts, list[Expected]]] = {}
+    facts: Facts | None = None
+    wide = b""
+    for name, data in result.frames:
+        if name == "facts":
+            facts = decode(Facts, data, where="facts of the reference")
+            expected[facts.index] = (facts, [])
+        elif name == "wide":
+            wide = data
+        elif name == "own" and facts is not None:
+            expected[facts.index][1].append(Expected(wide, data))
+    return expected
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else "it printed nothing"

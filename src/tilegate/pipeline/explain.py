@@ -1,0 +1,138 @@
+"""Explain one decision: which artifact of a release answers a workload, and what evidence says of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from tilegate.errors import UsageError
+from tilegate.pipeline.evaluate import evidence
+from tilegate.pipeline.opened import Opened, open_project
+from tilegate.pipeline.promote import read_release
+from tilegate.processor import local_processor
+from tilegate.records.artifact import Manifest
+from tilegate.records.canonical import decode
+from tilegate.records.contract import AttributeValue, Contract
+from tilegate.records.plan import Workload
+from tilegate.records.release import Candidate
+from tilegate.records.report import ExplainCandidate, ExplainReport
+from tilegate.records.target import runs_on
+from tilegate.rules.preflight import answer
+from tilegate.store.layout import Layout
+
+
+def explain(
+    folder: Path, operator: str, words: Mapping[str, str], *, release: Path | None = None
+) -> ExplainReport:
+    """What answers a call of these extents, dtypes and attributes on this machine.
+
+    Args:
+        folder: the project.
+        operator: its name.
+        words: `axis=extent`, `T=float16`, `eps=1e-6`; what is left out takes the contract's first choice.
+
+    Raises:
+        UsageError: there is no release, or the words are not the contract's.
+        TrustError: the release is not what it says it is.
+    """
+    opened = open_project(folder)
+    where = release or opened.folder / "release"
+    standing = read_release(where)
+    if standing is None:
+        raise UsageError("there is no release to explain", where=str(where), next_step="tilegate promote")
+    layout = Layout(where)
+    contracts = {c.name: c for c in (decode(Contract, layout.open_blob(b), where=b.digest) for b in standing.contracts)}
+    if operator not in contracts:
+        raise UsageError(
+            f"the release has no operator {operator}",
+            where=str(where),
+            next_step=f"one of: {', '.join(sorted(contracts))}",
+        )
+    workload = _workload(contracts[operator], words)
+    device = local_processor()
+    candidates = [
+        (c, decode(Manifest, layout.open_blob(c.manifest), where=c.manifest.digest))
+        for c in standing.candidates
+        if c.operator == operator and runs_on(c.target, device)
+    ]
+    found = answer(candidates, workload)
+    return ExplainReport(
+        operator=operator,
+        workload=workload,
+        served_by=f"{found.candidate.kernel} for {found.candidate.target}" if found.candidate else None,
+        shape_class=found.shape_class,
+        reason=str(found.miss) if found.miss else "",
+        candidates=tuple(_candidate(c, m) for c, m in candidates),
+        evidence=tuple(_evidence(opened, candidates, workload)),
+    )
+
+
+def _workload(contract: Contract, words: Mapping[str, str]) -> Workload:
+    known = [*contract.axes, *contract.dtypes, *(a.name for a in contract.attributes)]
+    for word in words:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
+            raise UsageError(
+                f"{contract.name} has no axis, dtype or attribute {word}",
+                next_step=f"did you mean {near[0]}?" if near else f"one of: {', '.join(known)}",
+            )
+    missing = [axis for axis in contract.axes if axis not in words]
+    if missing:
+        raise UsageError(
+            f"an extent is missing: {', '.join(missing)}",
+            next_step=f"tilegate explain {contract.name} "
+            + " ".join(f"{axis}={words.get(axis, '<n>')}" for axis in contract.axes),
+        )
+    try:
+        axes = {axis: int(words[axis]) for axis in contract.axes}
+    except ValueError:
+        raise UsageError("an extent is not a whole number", next_step="write axis=123") from None
+    return Workload(
+        axes=axes,
+        dtypes={v: words.get(v, choices[0]) for v, choices in contract.dtypes.items()},
+        attributes={
+            a.name: _value(a.kind, words[a.name]) if a.name in words else a.default
+            for a in contract.attributes
+            if a.name in words or a.default is not None
+        },  # type: ignore[misc]  # a default that is None is left out by the condition
+    )
+
+
+def _value(kind: str, text: str) -> AttributeValue:
+    try:
+        match kind:
+            case "bool":
+                return {"true": True, "false": False}[text.lower()]
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case _:
+                return text
+    except (ValueError, KeyError):
+        raise UsageError(f"{text!r} is no {kind}", next_step=f"write a {kind}") from None
+
+
+def _candidate(candidate: Candidate, manifest: Manifest) -> ExplainCandidate:
+    return ExplainCandidate(
+        kernel=candidate.kernel,
+        target=str(candidate.target),
+        specialization=manifest.elaboration.specialization,
+        classes=tuple(str(c) for c in candidate.classes),
+    )
+
+
+def _evidence(opened: Opened, candidates: list[tuple[Candidate, Manifest]], workload: Workload) -> list[str]:
+    """Verdicts recorded at exactly these extents, and at those that differ in one axis only, as a hint."""
+    lines: list[str] = []
+    for candidate, _ in candidates:
+        verdicts: Counter[str] = Counter()
+        for _, plan, evaluation in evidence(opened, candidate.manifest.digest):
+            for result in evaluation.results:
+                if plan.entries[result.index].workload.axes == workload.axes:
+                    verdicts[result.verdict.value] += 1
+        told = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "never evaluated"
+        lines.append(f"{candidate.kernel} for {candidate.target}, at exactly these extents: {told}")
+    return lines

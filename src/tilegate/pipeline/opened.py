@@ -1,0 +1,108 @@
+"""A project folder, opened: its words, its bindings, its workspace, and the source as it stands now."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import UNSET
+
+from tilegate.build.bindings import bindings_in
+from tilegate.build.closure import collect, find_source, reach
+from tilegate.build.project import load_project
+from tilegate.errors import BindingError, ProjectError
+from tilegate.records.artifact import Manifest
+from tilegate.records.closure import Binding, Closure
+from tilegate.records.declaration import Declaration
+from tilegate.records.policy import Policy
+from tilegate.records.project import Project
+from tilegate.records.target import Target
+from tilegate.store.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    folder: Path
+    project: Project
+    workspace: Workspace
+    policy: Policy
+    bindings: tuple[Binding, ...]
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Where modules are looked for: the project, then installed packages."""
+        installed = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+        return (self.folder, *installed)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return tuple(Target.parse(text) for text in self.project.targets)
+
+    def closure(self, binding: Binding) -> tuple[Closure, dict[str, bytes]]:
+        return collect(binding, self.roots)
+
+    def operator_files(self) -> tuple[tuple[object, ...], dict[str, bytes]]:
+        return reach(self.project.operators, self.roots, where="operators of tilegate.toml")
+
+    def current(self) -> list[tuple[str, Manifest]]:
+        """Artifacts of the source as it stands now: the last one of each specialization and target."""
+        closures = {self.closure(binding)[0].digest for binding in self.bindings}
+        found: dict[tuple[object, ...], tuple[str, Manifest]] = {}
+        for digest, manifest in self.workspace.manifests():
+            built = manifest.elaboration
+            if built.closure in closures:
+                key = (built.operator, built.kernel, str(built.specialization), str(manifest.target))
+                found[key] = (digest, manifest)
+        return list(found.values())
+
+    def declaration(self, contract: str) -> Declaration:
+        """The declaration that a contract's digest belongs to."""
+        for _, declared in reversed(self.workspace.declarations()):
+            if declared.contract.digest == contract:
+                return declared
+        raise ProjectError(
+            "an artifact's contract is not in the workspace",
+            where=contract,
+            next_step="tilegate build",
+        )
+
+
+def open_project(folder: Path, *, only: Sequence[str] = ()) -> Opened:
+    """Read tilegate.toml and the bindings that its modules hold. Nothing is imported.
+
+    Args:
+        folder: holds tilegate.toml.
+        only: names of operators or kernels to keep; none keeps all.
+
+    Raises:
+        ProjectError, BindingError: with the file and the mend.
+    """
+    folder = folder.resolve()
+    project = load_project(folder)
+    bindings: list[Binding] = [table.binding() for table in project.kernel]
+    roots = (folder, Path(sysconfig.get_path("purelib")))
+    for module in project.kernels:
+        path = find_source(module, roots)
+        if path is None:
+            raise ProjectError(
+                f"there is no module {module}",
+                where=str(folder / "tilegate.toml"),
+                why="`kernels` names it, and it is neither in the project nor installed",
+                next_step="mend the name, or put the file there",
+            )
+        bindings += bindings_in(module, path.read_bytes(), is_package=path.name == "__init__.py")
+    kept = tuple(b for b in bindings if not only or {b.kernel, b.operator.partition(":")[2]} & set(only))
+    if only and not kept:
+        known = ", ".join(sorted({b.operator.partition(":")[2] for b in bindings}))
+        raise BindingError(
+            f"nothing is named {', '.join(only)}", where=str(folder), next_step=f"one of: {known or 'nothing yet'}"
+        )
+    return Opened(
+        folder=folder,
+        project=project,
+        workspace=Workspace(folder / ".tilegate"),
+        policy=Policy() if project.policy is UNSET else project.policy,
+        bindings=kept,
+    )

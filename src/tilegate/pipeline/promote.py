@@ -1,0 +1,117 @@
+"""Promote: evidence and policy become a release folder, or the reasons why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilegate.errors import UsageError
+from tilegate.pipeline.evaluate import evidence
+from tilegate.pipeline.opened import Opened, open_project
+from tilegate.records.artifact import Manifest
+from tilegate.records.canonical import blob_of, encode
+from tilegate.records.release import Release
+from tilegate.records.report import PromotedLine, PromoteReport
+from tilegate.rules.coverage import cover
+from tilegate.rules.promotion import Promotable
+from tilegate.rules.promotion import promote as decide
+from tilegate.store.layout import Layout, write_layout
+from tilegate.trust.verify import verify
+
+
+def promote(folder: Path, *, release: Path | None = None, only: Sequence[str] = ()) -> PromoteReport:
+    """Decide over every current artifact, and switch the release folder to what survives.
+
+    Nothing is written when nothing survives: what was released stays released.
+
+    Args:
+        folder: the project.
+        release: where the release stands or will stand; `release/` in the project by default.
+        only: operators or kernels to promote; the others of the source leave the release.
+
+    Raises:
+        UsageError: nothing is built.
+        TrustError: the release that stands there is not what it says it is.
+    """
+    opened = open_project(folder, only=only)
+    where = release or opened.folder / "release"
+    standing = read_release(where)
+    current = opened.current()
+    if not current:
+        raise UsageError(
+            "there is nothing to promote",
+            where=str(opened.folder),
+            why="no artifact was built from the source as it stands now",
+            next_step="tilegate build && tilegate evaluate",
+        )
+    version = standing.version + 1 if standing else 1
+    promotables = [_promotable(opened, digest, manifest) for digest, manifest in current]
+    decided = decide(promotables, opened.policy, version)
+    if decided.release is not None:
+        write_layout(where, decided.release, _contents(opened, promotables, decided.release))
+    return PromoteReport(
+        release=str(where) if decided.release else None,
+        version=version if decided.release else version - 1,
+        lines=_lines(promotables, decided.release, opened),
+        rejected=decided.rejected,
+    )
+
+
+def read_release(where: Path) -> Release | None:
+    """The release that stands in a folder, verified; None where there is none yet."""
+    if not where.exists():
+        return None
+    layout = Layout(where)
+    release = verify(layout.open_statement(), allow_unsigned=True)  # releases are signed from a later version on
+    for blob in (*release.contracts, *(b for c in release.candidates for b in (c.manifest, c.library))):
+        layout.open_blob(blob)
+    return release
+
+
+def _promotable(opened: Opened, digest: str, manifest: Manifest) -> Promotable:
+    contract = opened.declaration(manifest.elaboration.contract).contract
+    return Promotable(
+        contract=contract,
+        contract_blob=blob_of(encode(contract)),
+        manifest=manifest,
+        manifest_blob=blob_of(encode(manifest)),
+        evidence=tuple(
+            (blob_of(encode(evaluation)), plan, evaluation)
+            for _, plan, evaluation in evidence(opened, digest)
+        ),
+    )
+
+
+def _contents(opened: Opened, promotables: Sequence[Promotable], release: Release) -> dict[str, bytes]:
+    """Every blob that the release lists, by digest."""
+    known: dict[str, bytes] = {}
+    for one in promotables:
+        known[one.contract_blob.digest] = encode(one.contract)
+        known[one.manifest_blob.digest] = encode(one.manifest)
+        known |= {blob.digest: encode(evaluation) for blob, _, evaluation in one.evidence}
+    for candidate in release.candidates:
+        known[candidate.library.digest] = opened.workspace.blobs.get(candidate.library.digest)
+    return known
+
+
+def _lines(
+    promotables: Sequence[Promotable], release: Release | None, opened: Opened
+) -> tuple[PromotedLine, ...]:
+    if release is None:
+        return ()
+    by_manifest = {one.manifest_blob.digest: one for one in promotables}
+    lines: list[PromotedLine] = []
+    for candidate in release.candidates:
+        one = by_manifest[candidate.manifest.digest]
+        coverage = cover(one.contract, one.manifest, [(p, e) for _, p, e in one.evidence], opened.policy)
+        lines.append(
+            PromotedLine(
+                operator=candidate.operator,
+                kernel=candidate.kernel,
+                specialization=one.manifest.elaboration.specialization,
+                target=str(candidate.target),
+                classes=tuple(str(c) for c in candidate.classes),
+                notes=coverage.notes,
+            )
+        )
+    return tuple(lines)

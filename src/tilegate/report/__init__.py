@@ -1,0 +1,1 @@
+"""Reports for people: tables on a terminal."""

@@ -1,0 +1,104 @@
+"""Evidence: what all evaluations of one artifact say together, before anything is concluded from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tilegate.records.artifact import Manifest
+from tilegate.records.canonical import digest_of, encode
+from tilegate.records.contract import Contract
+from tilegate.records.evaluation import EntryVerdict, Evaluation
+from tilegate.records.plan import Entry, Layout, Origin, Plan, Values
+from tilegate.rules.points import Point, point_of
+
+Result = tuple[Point, Entry, EntryVerdict]
+
+
+def belongs(contract: Contract, manifest: Manifest, plan: Plan, evaluation: Evaluation) -> bool:
+    """Whether an evaluation speaks of this artifact under this contract, by every digest that it names."""
+    ours = (contract.digest, digest_of(encode(manifest)))
+    return (
+        manifest.elaboration.contract == contract.digest
+        and (plan.contract, plan.manifest) == ours
+        and (evaluation.contract, evaluation.manifest) == ours
+        and evaluation.library == manifest.library.digest
+        and evaluation.plan == plan.digest
+    )
+
+
+def results_of(
+    contract: Contract, manifest: Manifest, plan: Plan, evaluation: Evaluation
+) -> Iterator[Result]:
+    """The results that count, each at its point: UNSUPPORTED and other specializations count neither way."""
+    for result in evaluation.results:
+        if 0 <= result.index < len(plan.entries) and result.verdict is not EntryVerdict.UNSUPPORTED:
+            entry = plan.entries[result.index]
+            point = point_of(contract, manifest.elaboration, entry.workload)
+            if point is not None:
+                yield point, entry, result.verdict
+
+
+def stands_for_shape(entry: Entry) -> bool:
+    """Whether a pass of this entry says that its shape works; the others look for particular faults."""
+    return entry.values is Values.NORMAL and entry.layout is Layout.ALIGNED
+
+
+@dataclass
+class Evidence:
+    """All results of one artifact, sorted by what they say."""
+
+    passed: set[Point] = field(default_factory=set)
+    """Shapes that passed at least once, with normal values and aligned."""
+    served: set[Point] = field(default_factory=set)
+    faults: list[Result] = field(default_factory=list)
+    offset_passes: int = 0
+    entries: int = 0
+    missing: int = 0
+
+    @classmethod
+    def gather(
+        cls, contract: Contract, manifest: Manifest, recorded: Iterable[tuple[Plan, Evaluation]]
+    ) -> Evidence:
+        """Reads what belongs to the artifact and leaves the rest aside."""
+        evidence = cls()
+        for plan, evaluation in recorded:
+            if belongs(contract, manifest, plan, evaluation):
+                ran = {result.index for result in evaluation.results}
+                evidence.entries += len(plan.entries)
+                evidence.missing += len(set(range(len(plan.entries))) - ran)
+                for result in results_of(contract, manifest, plan, evaluation):
+                    evidence.add(*result)
+        return evidence
+
+    def add(self, point: Point, entry: Entry, verdict: EntryVerdict) -> None:
+        if entry.origin is Origin.SERVED:
+            self.served.add(point)
+        if verdict is not EntryVerdict.PASSED:
+            self.faults.append((point, entry, verdict))
+        elif stands_for_shape(entry):
+            self.passed.add(point)
+        elif entry.layout is Layout.OFFSET:
+            self.offset_passes += 1
+
+    @property
+    def offset_faults(self) -> int:
+        return sum(entry.layout is Layout.OFFSET for _, entry, _ in self.faults)
+
+    @property
+    def failed(self) -> set[Point]:
+        """Points where something failed, other than offset data of a shape that passed aligned."""
+        return {
+            point
+            for point, entry, _ in self.faults
+            if entry.layout is Layout.ALIGNED or point not in self.passed
+        }
+
+    @property
+    def value_faults(self) -> list[Result]:
+        """Failures with other values than normal ones, at shapes where normal ones passed."""
+        return [
+            (point, entry, verdict)
+            for point, entry, verdict in self.faults
+            if entry.values is not Values.NORMAL and point in self.passed
+        ]

@@ -1,0 +1,217 @@
+"""Every sentence that a compiler trace can say, with what to try. Slots are typed; nothing else is filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilegate.records.trace import ErrorClass as E
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    error: E
+    sentence: str
+    hint: str
+
+
+TEMPLATES: dict[str, Template] = {
+    # The binding and what the factory made of it.
+    "factory-missing": Template(
+        E.IMPORT,
+        "the factory is not in its module",
+        "check `factory` of the binding: package.module:function",
+    ),
+    "factory-not-callable": Template(
+        E.FACTORY_RESULT,
+        "the factory is a {got}, which cannot be called",
+        "bind a @tilelang.jit function, or a function that returns a @T.prim_func",
+    ),
+    "factory-parameter": Template(
+        E.CONTRADICTION,
+        "the factory's parameter {parameter} is no axis, dtype variable or attribute of the contract",
+        "rename it in `parameters`, or give it a value in `constants`",
+    ),
+    "factory-result": Template(
+        E.FACTORY_RESULT,
+        "the factory returned a {got}, not a PrimFunc",
+        "return the @T.prim_func itself, neither compiled nor called",
+    ),
+    "factory-raised": Template(
+        E.FACTORY_RAISED,
+        "the factory raised {kind}, with a message of {length} characters",
+        "call the factory by hand on the build host to read the message",
+    ),
+    "factory-exits": Template(
+        E.FACTORY_RAISED,
+        "the kernel's module or factory leaves the process",
+        "remove the exit: a build imports",
+    ),
+    "compile-flags": Template(
+        E.UNSUPPORTED,
+        "the kernel asks for compile flags, which a CPU target does not take",
+        "drop compile_flags from @tilelang.jit for this target",
+    ),
+    # The kernel against the contract.
+    "tensor-count": Template(
+        E.CONTRADICTION,
+        "the kernel takes {got} arguments where the contract has {expected} tensors",
+        "inputs first, then outputs, in the contract's order; an in-place tensor stands once",
+    ),
+    "scalar-parameter": Template(
+        E.CONTRADICTION,
+        "the kernel takes a scalar where the contract has tensor {tensor}",
+        "make the scalar an attribute, which is fixed at build",
+    ),
+    "rank": Template(
+        E.CONTRADICTION,
+        "{tensor} has rank {got} in the kernel and {expected} in the contract",
+        "declare the shape that the kernel takes, and reshape around the call",
+    ),
+    "dtype": Template(
+        E.CONTRADICTION,
+        "{tensor} is {got} in the kernel and {expected} in the contract",
+        "pass the dtype variable to the factory, or narrow the contract's alternatives",
+    ),
+    "extent": Template(
+        E.CONTRADICTION,
+        "axis {axis} of {tensor} is {got} in the kernel and {expected} in the binding",
+        "the factory must use the value that it is given",
+    ),
+    "extent-baked": Template(
+        E.CONTRADICTION,
+        "axis {axis} of {tensor} is dynamic in the binding and constant in the kernel",
+        "use T.dynamic for it, or list its values under `specialize`",
+    ),
+    "extent-open": Template(
+        E.CONTRADICTION,
+        "axis {axis} of {tensor} is specialized in the binding and a symbol in the kernel",
+        "list it under `dynamic`, or let the factory take its value",
+    ),
+    "extent-expression": Template(
+        E.UNSUPPORTED,
+        "axis {axis} of {tensor} is an expression in the kernel",
+        "only constants and plain symbols can be guarded: introduce a symbol of its own",
+    ),
+    "symbol-shared": Template(
+        E.CONTRADICTION,
+        "one symbol of the kernel stands for axis {axis} of {tensor} and for axis {other}",
+        "give both the same axis in the contract, or two symbols in the kernel",
+    ),
+    "host-functions": Template(
+        E.UNSUPPORTED,
+        "the kernel lowers to {got} host functions, where one is linked",
+        "one PrimFunc per kernel",
+    ),
+    # Reading the source.
+    "module-missing": Template(
+        E.IMPORT,
+        "a module that the kernel imports is not in the closure and not installed",
+        "a dynamic import is not followed: import it plainly, or install the package",
+    ),
+    "import-failed": Template(
+        E.IMPORT, "an import of the kernel's module failed", "import it by hand to see"
+    ),
+    "import-raised": Template(
+        E.IMPORT,
+        "importing the module raised {kind}, with a message of {length} characters",
+        "import it by hand",
+    ),
+    "source-syntax": Template(
+        E.SYNTAX, "the source is no Python that this interpreter reads", "run it by hand"
+    ),
+    # What the c target does not have (TileLang 0.1.15).
+    "no-bfloat16": Template(
+        E.UNSUPPORTED,
+        "the c target has no bfloat16",
+        "narrow the dtypes to float32 and float16 for CPU targets",
+    ),
+    "no-float8": Template(
+        E.UNSUPPORTED, "the c target has no 8-bit floats", "build this dtype for a GPU target"
+    ),
+    "no-vector-math": Template(
+        E.UNSUPPORTED,
+        "a math function or cast inside a vectorized loop is not known to the c target",
+        'use T.serial, or pass_configs={"tirx.disable_vectorize": True}',
+    ),
+    "no-shared-memory": Template(
+        E.UNSUPPORTED, "the c target has no shared memory", "use T.alloc_local in kernels for CPU targets"
+    ),
+    "no-cumsum": Template(E.UNSUPPORTED, "the c target has no T.cumsum", "write the scan as a serial loop"),
+    "no-threads": Template(
+        E.UNSUPPORTED,
+        "the kernel names thread indices, which the c target has not",
+        "use T.Parallel or T.serial",
+    ),
+    "layout-not-inferred": Template(
+        E.LOWERING,
+        "TileLang cannot infer the layout of a buffer",
+        "on the c target use T.alloc_local; on a GPU let the width be a multiple of the threads",
+    ),
+    "parallel-over-local": Template(
+        E.LOWERING,
+        "a local buffer is indexed inside T.Parallel, which TileLang rejects since 0.1.14",
+        "use T.serial or T.grid over local buffers",
+    ),
+    "step-slice": Template(E.UNSUPPORTED, "a slice with a step is not supported", "copy element by element"),
+    "lowering-failed": Template(
+        E.LOWERING,
+        "TileLang could not lower the kernel: {kind}, with a message of {length} characters",
+        "lower it by hand on the build host to read the message",
+    ),
+    # The host compiler.
+    "missing-header": Template(
+        E.HOST_COMPILER,
+        "the generated source includes a header that is not there",
+        "install it, or drop the include",
+    ),
+    "generated-syntax": Template(
+        E.HOST_COMPILER,
+        "the generated source, or a helper pasted into it, is not valid C",
+        "look for a missing ; or brace in T.import_source text",
+    ),
+    "undefined-symbol": Template(
+        E.HOST_COMPILER,
+        "the kernel calls a function that nothing supplies",
+        "T.call_extern may name libm functions and pasted helpers only",
+    ),
+    "tool-failed": Template(
+        E.HOST_COMPILER,
+        "a compiler failed ({kind}), with a message of {length} characters",
+        "compile the kernel by hand on the build host to read the message",
+    ),
+    "tool-missing": Template(
+        E.MISSING_TOOL,
+        "{tool} is not installed",
+        "apt-get install gcc g++   (tilegate doctor shows the rest)",
+    ),
+    "tool-killed": Template(
+        E.SIGNAL,
+        "{tool} died of signal {signal}",
+        "build again; if it stays, simplify the kernel's expressions",
+    ),
+    "library-refused": Template(
+        E.HOST_COMPILER,
+        "the library would do more on opening than hold code ({objections} objections)",
+        "no constructors, no libraries beside libc and libm: drop the pasted source that brings them",
+    ),
+    # How a job ended.
+    "job-exited": Template(
+        E.PROTOCOL, "the job left with status {code} before it had a result", "nothing may call exit"
+    ),
+    "job-signalled": Template(
+        E.SIGNAL, "the job died of signal {code}", "build again; if it stays, bisect the kernel"
+    ),
+    "job-wall": Template(
+        E.TIMEOUT, "the job took longer than it may", "look for a loop that never ends in the factory"
+    ),
+    "job-silent": Template(E.SILENT, "the job said nothing for too long", "look for a loop that never ends"),
+    "job-protocol": Template(
+        E.PROTOCOL,
+        "the job's results are not in the form that was agreed",
+        "nothing may write to the result pipe",
+    ),
+    "job-too-large": Template(
+        E.OUTPUT, "the job returned more than it may", "unroll less: the IR or library is too large"
+    ),
+    "memory": Template(E.MEMORY, "memory ran out", "make the tile or the unrolled loop smaller"),
+}

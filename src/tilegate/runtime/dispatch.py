@@ -1,0 +1,190 @@
+"""Around the call site: what happens on a miss, and how a person asks what would happen."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tilegate.errors import GuardMiss
+from tilegate.library import Rows
+from tilegate.records.canonical import encode
+from tilegate.records.contract import Contract
+from tilegate.records.miss import GUARD_CODES, Miss, MissReason
+from tilegate.records.shape import ShapeClass
+from tilegate.runtime.callsite import compile_site, fixed
+from tilegate.runtime.load import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One decision: who answers a call, and why nobody nearer did."""
+
+    operator: str
+    kernel: str | None
+    """The kernel whose binary answers; None where the reference does."""
+    target: str | None = None
+    manifest: str | None = None
+    shape_class: str | None = None
+    misses: tuple[Miss, ...] = ()
+    """Why each candidate, in the order asked, would not."""
+
+    def __str__(self) -> str:
+        if self.kernel is not None:
+            text = f"{self.operator}: {self.kernel} for {self.target}, inside {self.shape_class}"
+        else:
+            text = f"{self.operator}: the reference"
+        return "\n".join([text, *(f"  not a binary: {miss}" for miss in self.misses)])
+
+
+class Site:
+    """One operator, attached to what a table loaded for it."""
+
+    def __init__(
+        self, contract: Contract, reference: Callable[..., Any], loaded: tuple[Loaded, ...], *, strict: bool
+    ) -> None:
+        self._contract = contract
+        self._reference = reference
+        self._signature = inspect.signature(reference)
+        self._keywords = tuple(
+            p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
+        )
+        self._loaded = loaded
+        self._strict = strict
+        self._lock = threading.Lock()
+        self._counts: dict[object, int] = {}
+        self._first: dict[object, Miss] = {}
+        answer: Callable[[object, tuple[Any, ...]], Any] = self._miss
+        for layer in reversed(_layers(loaded)):
+            self.call = compile_site(contract, reference, layer, answer)
+            answer = partial(self._next, self.call)
+
+    def hits(self) -> dict[str, int]:
+        """Calls that each artifact served, by manifest digest."""
+        return {one.candidate.manifest.digest: sum(one.rows.hits()) for one in self._loaded}
+
+    def misses(self) -> dict[Miss, int]:
+        """Calls that the reference answered, by reason; a detail is that of the first such call."""
+        with self._lock:
+            told = [(self._first[key], count) for key, count in self._counts.items()]
+        return {miss: sum(n for other, n in told if other == miss) for miss, _ in told}
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Run the real guard on these arguments, with scratch outputs and counters of its own.
+
+        The kernel does run, so in-place tensors are copied first. Nothing is counted.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        for name in self._contract.in_place:
+            values[name] = values[name].clone()
+        answered: list[Miss] = []
+
+        def note(refusal: object, arguments: tuple[Any, ...]) -> None:
+            answered.append(self._tell(refusal, self._named(arguments)))
+
+        for one in self._loaded:
+            rows = Rows(one.candidate.classes, one.manifest.symbols)
+            trial = Loaded(one.candidate, one.manifest, one.library, rows)
+            before = len(answered)
+            compile_site(self._contract, self._reference, (trial,), note)(**values)
+            if len(answered) == before:
+                return self._served(one, rows, tuple(dict.fromkeys(answered)))
+        return Explanation(operator=self._contract.name, kernel=None, misses=tuple(dict.fromkeys(answered)))
+
+    def _served(self, one: Loaded, rows: Rows, misses: tuple[Miss, ...]) -> Explanation:
+        classes: tuple[ShapeClass, ...] = one.candidate.classes
+        admitted = next(c for c, n in zip(classes, rows.hits(), strict=True) if n)
+        return Explanation(
+            operator=self._contract.name,
+            kernel=one.candidate.kernel,
+            target=str(one.candidate.target),
+            manifest=one.candidate.manifest.digest,
+            shape_class=str(admitted),
+            misses=misses,
+        )
+
+    def _next(self, call: Callable[..., Any], _refusal: object, arguments: tuple[Any, ...]) -> Any:
+        """The next artifact of the same specialization is asked: another kernel, or a lower target."""
+        return self._apply(call, arguments)
+
+    def _miss(self, refusal: object, arguments: tuple[Any, ...]) -> Any:
+        """Count, and let the reference answer. Only the first call of a kind is put into words."""
+        key = type(refusal) if isinstance(refusal, Exception) else refusal
+        with self._lock:
+            seen = self._counts.get(key, 0)
+            self._counts[key] = seen + 1
+            if not seen:
+                self._first[key] = self._tell(refusal, self._named(arguments))
+        if self._strict:
+            raise GuardMiss(
+                f"{self._contract.name} is strict, and no tested binary covers this call",
+                why=str(self._tell(refusal, self._named(arguments))),
+                next_step="promote evidence for it, or drop strict=True to let the reference answer",
+            )
+        return self._apply(self._reference, arguments)
+
+    def _named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self._signature.parameters, arguments, strict=True))
+
+    def _apply(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if not self._keywords:
+            return function(*arguments)
+        positional = len(arguments) - len(self._keywords)
+        return function(*arguments[:positional], **dict(zip(self._keywords, arguments[positional:], strict=True)))
+
+    def _tell(self, refusal: object, arguments: Mapping[str, Any]) -> Miss:
+        """A refusal as a record: names of tensors and axes, and extents; never data."""
+        if isinstance(refusal, MissReason):
+            return Miss(reason=refusal, detail=self._fixed(arguments) if refusal.name == "SPECIALIZATION" else "")
+        if isinstance(refusal, IndexError):
+            return Miss(reason=MissReason.RANK)
+        if not isinstance(refusal, int):
+            return Miss(reason=MissReason.UNREADABLE, detail=type(refusal).__name__)
+        reason = GUARD_CODES[refusal & 0xFF]
+        return Miss(reason=reason, detail=_detail(reason, refusal, self._contract, arguments))
+
+    def _fixed(self, arguments: Mapping[str, Any]) -> str:
+        """Which attribute or dtype had no artifact; extents are told, attribute values are not."""
+        names = [*self._contract.dtypes, *(a.name for a in self._contract.attributes), *self._contract.axes]
+        several = [n for n in names if any(fixed(one, n) is not None for one in self._loaded)]
+        return f"fixed at build: {', '.join(several)}" if several else ""
+
+
+def _layers(loaded: tuple[Loaded, ...]) -> list[tuple[Loaded, ...]]:
+    """The first artifact of every specialization, then the second of those that have one, and so on."""
+    queues: dict[bytes, list[Loaded]] = {}
+    for one in loaded:
+        queues.setdefault(encode(one.manifest.elaboration.specialization), []).append(one)
+    depth = max(len(queue) for queue in queues.values())
+    return [tuple(queue[i] for queue in queues.values() if i < len(queue)) for i in range(depth)]
+
+
+def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mapping[str, Any]) -> str:
+    tensor = contract.arguments[(code >> 8) & 0xFF]
+    dim = (code >> 16) & 0xFF
+    shapes = {t.name: tuple(arguments[t.name].shape) for t in contract.inputs if hasattr(arguments[t.name], "shape")}
+    if reason is MissReason.SHAPE_CLASS:
+        extents = {
+            axis: shapes[t.name][i]
+            for t in contract.inputs if t.name in shapes
+            for i, axis in enumerate(t.dims) if isinstance(axis, str)
+        }  # fmt: skip
+        return ", ".join(f"{axis}={extents[axis]}" for axis in contract.axes if axis in extents)
+    if reason is MissReason.SYMBOL:
+        axis = tensor.dims[dim]
+        seen = [
+            f"{shapes[t.name][i]} in {t.name}"
+            for t in contract.inputs if t.name in shapes
+            for i, other in enumerate(t.dims) if other == axis
+        ]  # fmt: skip
+        return f"{axis}: {', '.join(seen)}"
+    if reason in (MissReason.EXTENT, MissReason.NARROW) and tensor.name in shapes:
+        return f"{tensor.name}: {tensor.dims[dim]}={shapes[tensor.name][dim]}"
+    if reason in (MissReason.ALIGNMENT, MissReason.ELEMENTS, MissReason.HOST, MissReason.ARGUMENTS):
+        return ""
+    return tensor.name

@@ -1,0 +1,46 @@
+"""An operator for which the table has nothing: the reference answers, and the reason is counted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from tilegate.errors import GuardMiss
+from tilegate.records.miss import Miss, MissReason
+from tilegate.runtime.dispatch import Explanation
+
+
+class Unserved:
+    """Same face as `dispatch.Site`, with one answer."""
+
+    def __init__(
+        self, name: str, reference: Callable[..., Any], reason: MissReason, *, strict: bool
+    ) -> None:
+        self._name = name
+        self._miss = Miss(reason=reason)
+        self._count = count = itertools.count()  # next() is one step for every thread; nothing is locked
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            next(count)
+            return reference(*args, **kwargs)
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - the signature of any call
+            next(count)
+            raise GuardMiss(
+                f"{name} is strict, and no tested binary covers this call",
+                why=reason.value,
+                next_step="promote evidence for it, or drop strict=True to let the reference answer",
+            )
+
+        self.call = refuse if strict and reason is not MissReason.REFERENCE_ONLY else call
+
+    def hits(self) -> dict[str, int]:
+        return {}
+
+    def misses(self) -> dict[Miss, int]:
+        count = int(repr(self._count)[len("count(") : -1])  # the one reading that does not advance it
+        return {self._miss: count} if count else {}
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:  # noqa: ARG002 - the answer is the same
+        return Explanation(operator=self._name, kernel=None, misses=(self._miss,))

@@ -1,0 +1,75 @@
+"""A job, what became of it, and the order that its process is started with."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilegate.records.canonical import Record
+from tilegate.records.isolation import Isolation, Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One function to be run in a process of its own."""
+
+    task: str
+    """`package.module:function`, imported by name in the child and called as `function(inputs, emit)`.
+
+    `inputs` is a mapping of name to bytes; `emit(name, blob)` sends one frame back. It returns None.
+    """
+    inputs: Mapping[str, bytes]
+    import_paths: tuple[str, ...] = ()
+    """More entries at the end of `sys.path`."""
+
+
+class Ending(enum.Enum):
+    """How a job came to its end."""
+
+    FINISHED = "finished"
+    """The function returned, and the stream is complete."""
+    EXITED = "exited"
+    """It raised (code 1), or left by `sys.exit` or `os._exit`, whatever the code."""
+    SIGNALLED = "signalled"
+    WALL = "wall"
+    """Ended by `Limits.wall_s`."""
+    SILENT = "silent"
+    """Ended by `Limits.silence_s`."""
+    PROTOCOL = "protocol"
+    """What it sent is no stream of frames."""
+    TOO_LARGE = "too_large"
+    """It sent more than `Limits` allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job did. None of it is to be believed for being here: it came from the job."""
+
+    ending: Ending
+    code: int
+    """Exit status of EXITED, signal number of SIGNALLED, otherwise 0."""
+    why: str
+    """The rule that the stream broke, for PROTOCOL and TOO_LARGE; otherwise empty."""
+    frames: tuple[tuple[str, bytes], ...]
+    """Every frame that arrived whole, in order, whatever the ending."""
+    output: bytes
+    """What was printed, on stdout and stderr together: the first `Limits.output_bytes`."""
+    output_total: int
+    """Bytes printed, kept or not."""
+    isolation: Isolation
+    """Measured inside, before the task was imported."""
+    wall_s: float
+
+
+class Order(Record, frozen=True):
+    """What the trusted start of the child is told, as its argument."""
+
+    task: str
+    limits: Limits
+    inputs_fd: int
+    results_fd: int
+    parent: int
+    """Process that the child must not outlive."""
+    namespaces: dict[str, str]
+    """The parent's own, by kind: the child is isolated where its own differ."""

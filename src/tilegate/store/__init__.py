@@ -1,0 +1,1 @@
+"""Content by digest: the workspace of a project, and the release as an OCI image layout."""
