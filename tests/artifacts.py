@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tilegate.records.artifact import ABI, Elaboration, Manifest, TensorAbi
-from tilegate.records.canonical import digest_of, encode
 from tilegate.records.canonical import blob_of as blob
+from tilegate.records.canonical import digest_of, encode
 from tilegate.records.closure import Specialization
 from tilegate.records.contract import Contract, NonFinite, TensorSpec, Tolerance, ValueRange
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch

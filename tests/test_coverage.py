@@ -46,9 +46,7 @@ def cover_gemm(judge, served: Mapping[str, int], policy: Policy = Policy()) -> C
 
 def test_a_dropped_k_tail_becomes_a_guard_not_a_rejection():
     coverage = cover_gemm(wrong_where(lambda axes: axes["K"] % 32 != 0), {"M": 512, "N": 512, "K": 512})
-    assert explained(coverage.classes) == [
-        "0 <= M <= 512, K % 32 == 0 and 0 <= K <= 512, 0 <= N <= 512"
-    ]
+    assert explained(coverage.classes) == ["0 <= M <= 512, K % 32 == 0 and 0 <= K <= 512, 0 <= N <= 512"]
     assert coverage.notes[0].startswith("K % 32 == 0: ")
     assert coverage.rejected == ()
 
@@ -418,7 +416,8 @@ def test_failures_never_widen(situation, data):
     manifest, evidence, policy = situation
     more = data.draw(recorded(manifest))
     worse = [
-        (plan, evaluated(plan, manifest, lambda _: data.draw(st.sampled_from([WRONG, None])))) for plan, _ in more
+        (plan, evaluated(plan, manifest, lambda _: data.draw(st.sampled_from([WRONG, None]))))
+        for plan, _ in more
     ]
     before = cover(TWO, manifest, evidence, policy)
     after = cover(TWO, manifest, [*evidence, *worse], policy)

@@ -44,12 +44,15 @@ int32_t __tvm_ffi_body(void *self, void *args, int32_t n, void *result) {
 """
 """A host function in C: `at(args, i)` is the i-th tensor; the test writes the rest."""
 
-SCALE = HOST + """
+SCALE = (
+    HOST
+    + """
   float *x = at(args, 0)->data, *y = at(args, 1)->data;
   for (int64_t i = 0; i < at(args, 0)->shape[0]; ++i) y[i] = FACTOR * x[i];
   return 0;
 }
 """
+)
 """y = FACTOR * x over one axis n: `scale_world`."""
 
 
@@ -173,7 +176,11 @@ def candidate_of(manifest: Manifest, *classes: ShapeClass) -> Candidate:
 
 
 def release_of(
-    contracts: Sequence[Contract], candidates: Sequence[Candidate], *, version: int = 1, policy: Policy | None = None
+    contracts: Sequence[Contract],
+    candidates: Sequence[Candidate],
+    *,
+    version: int = 1,
+    policy: Policy | None = None,
 ) -> Release:
     return Release(
         version=version,

@@ -6,7 +6,9 @@ import tilelang.language as T
 import tilegate
 
 
-@tilegate.kernel("operators:rms_norm", dynamic=("tokens",), specialize={"hidden": 384}, parameters={"dtype": "T"})
+@tilegate.kernel(
+    "operators:rms_norm", dynamic=("tokens",), specialize={"hidden": 384}, parameters={"dtype": "T"}
+)
 @tilelang.jit
 def rms_norm_rows(hidden, eps, dtype):
     tokens = T.dynamic("tokens")

@@ -86,5 +86,5 @@ class TrustError(TilegateError):
     exit_code = 4
 
 
-class GuardMiss(TilegateError):
+class GuardMiss(TilegateError):  # noqa: N818 - a miss is no error unless one asks for it to be
     """A strict operator met a call that no evidence covers."""

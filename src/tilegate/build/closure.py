@@ -56,15 +56,7 @@ def reach(
         BindingError: a module is missing, is no regular file inside its root, is too large or no Python.
     """
     named = frozenset(name.partition(".")[0] for name in modules)
-    for module in modules:
-        if module.partition(".")[0] in NEVER:
-            raise BindingError(
-                f"{module} is part of Python or of the toolchain, not of a source closure",
-                where=where,
-                next_step="copy what you need into a package of your own",
-            )
-        if _locate(module, roots) is None:
-            raise _missing(_Import(module, where), roots)
+    _startable(modules, roots, where)
     files: dict[str, SourceFile] = {}
     contents: dict[str, bytes] = {}
     pending = [_Import(module, where) for module in modules]
@@ -82,6 +74,18 @@ def reach(
         elif wanted.required and package in named and not _folders(wanted.module, roots):
             raise _missing(wanted, roots)
     return tuple(files[m] for m in sorted(files)), contents
+
+
+def _startable(modules: Sequence[str], roots: Sequence[Path], where: str) -> None:
+    for module in modules:
+        if module.partition(".")[0] in NEVER:
+            raise BindingError(
+                f"{module} is part of Python or of the toolchain, not of a source closure",
+                where=where,
+                next_step="copy what you need into a package of your own",
+            )
+        if _locate(module, roots) is None:
+            raise _missing(_Import(module, where), roots)
 
 
 def find_source(module: str, roots: Sequence[Path]) -> Path | None:

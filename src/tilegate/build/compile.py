@@ -70,8 +70,7 @@ def _lower(elaboration: Elaboration, ir: bytes) -> tuple[str, str]:
         functions: dict[Any, Any] = dict(lowered.host_mod.functions.items())
         if len(functions) != 1:
             raise Diagnosed("host-functions", numbers={"got": len(functions)})
-        kernels = [str(f.attrs["global_symbol"] if "global_symbol" in f.attrs else v.name_hint)
-                   for v, f in lowered.device_mod.functions.items()]
+        kernels = [str(f.attrs["global_symbol"]) for _, f in lowered.device_mod.functions.items()]
         # The host printer knows only calls within its module, and fails on local buffers: so the kernels
         # are declared to it with empty bodies, which the real ones replace at link time.
         for variable, kernel in lowered.device_mod.functions.items():
@@ -124,6 +123,8 @@ def _run(command: list[str], folder: Path) -> None:
     except FileNotFoundError:
         raise Diagnosed("tool-missing", tool=command[0].replace("+", "p")) from None
     if done.returncode < 0:
-        raise Diagnosed("tool-killed", numbers={"signal": -done.returncode}, tool=command[0].replace("+", "p"))
+        raise Diagnosed(
+            "tool-killed", numbers={"signal": -done.returncode}, tool=command[0].replace("+", "p")
+        )
     if done.returncode:
         raise CompilerFailed(done.stderr.decode(errors="replace"))

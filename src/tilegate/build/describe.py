@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 
-from tilegate.sandbox import importer
 from tilegate.build.failing import failure
 from tilegate.build.requests import DescribeRequest
 from tilegate.records.canonical import decode, digest_of, encode
+from tilegate.sandbox import importer
 
 
 def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> None:

@@ -10,13 +10,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilegate.sandbox import importer
 from tilegate.build.failing import Diagnosed, failure
 from tilegate.build.requests import ElaborateRequest
 from tilegate.records.artifact import Elaboration, TensorAbi
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import Binding, Specialization
 from tilegate.records.contract import Contract
+from tilegate.sandbox import importer
 
 Emit = Callable[[str, bytes], None]
 
@@ -170,20 +170,20 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
     from tvm.tirx import IntImm, Var  # noqa: PLC0415
 
     wanted = contract.arguments
-    if len(function.params) != len(wanted):                                            # (1)
+    if len(function.params) != len(wanted):  # (1)
         raise Diagnosed("tensor-count", numbers={"got": len(function.params), "expected": len(wanted)})
     axes: dict[Any, str] = {}
     for parameter, tensor in zip(function.params, wanted, strict=True):
         if parameter not in function.buffer_map:
             raise Diagnosed("scalar-parameter", tensor=tensor.name)
         buffer = function.buffer_map[parameter]
-        if len(buffer.shape) != len(tensor.dims):                                      # (2)
+        if len(buffer.shape) != len(tensor.dims):  # (2)
             numbers = {"got": len(buffer.shape), "expected": len(tensor.dims)}
             raise Diagnosed("rank", numbers=numbers, tensor=tensor.name)
         dtype = contract.dtype_of(tensor, dict(spec.dtypes))
         if str(buffer.dtype) != dtype:
             raise Diagnosed("dtype", tensor=tensor.name, got=str(buffer.dtype), expected=dtype)
-        for extent, dim in zip(buffer.shape, tensor.dims, strict=True):                # (3)
+        for extent, dim in zip(buffer.shape, tensor.dims, strict=True):  # (3)
             fixed = spec.axes.get(dim) if isinstance(dim, str) else dim
             axis = dim if isinstance(dim, str) else tensor.name
             if isinstance(extent, IntImm):

@@ -11,7 +11,14 @@ ALLOWED_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_RELA, _DT_RELASZ, _DT_INIT, _DT_FINI = 0, 1, 5, 7, 8, 12, 13
-_DT_RPATH, _DT_RUNPATH, _DT_INIT_ARRAY, _DT_FINI_ARRAY, _DT_INIT_ARRAYSZ, _DT_FINI_ARRAYSZ = 15, 29, 25, 26, 27, 28
+_DT_RPATH, _DT_RUNPATH, _DT_INIT_ARRAY, _DT_FINI_ARRAY, _DT_INIT_ARRAYSZ, _DT_FINI_ARRAYSZ = (
+    15,
+    29,
+    25,
+    26,
+    27,
+    28,
+)
 _DT_PREINIT_ARRAY, _DT_JMPREL, _DT_PLTRELSZ, _DT_AUDIT, _DT_FILTER, _DT_AUXILIARY = (
     32, 23, 2, 0x6FFFFEFC, 0x7FFFFFFF, 0x7FFFFFFD,
 )  # fmt: skip
@@ -37,14 +44,18 @@ def objections(library: bytes) -> tuple[str, ...]:
 def _objections(library: bytes) -> tuple[str, ...]:
     segments = _segments(library)
     dynamic = _dynamic(library, segments)
-    found = [f"it has {what}" for tag, what in {**_RUNS_AT_OPEN, **_LOOKS_ELSEWHERE}.items() if tag in dynamic]
+    found = [
+        f"it has {what}" for tag, what in {**_RUNS_AT_OPEN, **_LOOKS_ELSEWHERE}.items() if tag in dynamic
+    ]
     strings = _at(library, segments, dynamic[_DT_STRTAB][0])
     for offset in dynamic.get(_DT_NEEDED, []):
         name = library[strings + offset : library.index(b"\0", strings + offset)].decode("ascii", "replace")
         if name not in ALLOWED_LIBRARIES:
             found.append(f"it needs {name}")
     for table, size in ((_DT_RELA, _DT_RELASZ), (_DT_JMPREL, _DT_PLTRELSZ)):
-        if table in dynamic and _has_ifunc(library, _at(library, segments, dynamic[table][0]), dynamic[size][0]):
+        if table in dynamic and _has_ifunc(
+            library, _at(library, segments, dynamic[table][0]), dynamic[size][0]
+        ):
             found.append("it has indirect functions")
     return tuple(dict.fromkeys(found))
 

@@ -6,8 +6,8 @@ import traceback
 
 import msgspec
 
-from tilegate.sandbox.importer import ROOT
 from tilegate.build.requests import Failure
+from tilegate.sandbox.importer import ROOT
 
 MESSAGE_CHARS = 16_384
 

@@ -66,7 +66,11 @@ def _version(path: str) -> str:
 
 
 def describe(
-    modules: Sequence[str], files: Sequence[SourceFile], sources: Mapping[str, bytes], *, limits: Limits = DESCRIBE
+    modules: Sequence[str],
+    files: Sequence[SourceFile],
+    sources: Mapping[str, bytes],
+    *,
+    limits: Limits = DESCRIBE,
 ) -> list[Declaration] | CompilerTrace:
     """What some operator modules declare, learned in a job: their Python never runs here."""
     request = DescribeRequest(modules=tuple(modules), files=tuple(files))
@@ -112,7 +116,11 @@ def elaborate(
 
 
 def compile_artifacts(
-    elaborated: Sequence[Elaborated], targets: Sequence[Target], toolchain: Toolchain, *, limits: Limits = COMPILE
+    elaborated: Sequence[Elaborated],
+    targets: Sequence[Target],
+    toolchain: Toolchain,
+    *,
+    limits: Limits = COMPILE,
 ) -> list[Built | CompilerTrace]:
     """The artifacts of one closure's IR, for each elaboration and target, in that order."""
     asked = [(one, target) for one in elaborated for target in targets]

@@ -11,14 +11,14 @@ from tilegate.records.contract import Contract
 from tilegate.records.target import Target
 
 
-class DescribeRequest(Document, tag="tilegate.request.describe/1"):
+class DescribeRequest(Document, frozen=True, tag="tilegate.request.describe/1"):
     """Import these operator modules and say what they declare."""
 
     modules: tuple[str, ...]
     files: tuple[SourceFile, ...]
 
 
-class ElaborateRequest(Document, tag="tilegate.request.elaborate/1"):
+class ElaborateRequest(Document, frozen=True, tag="tilegate.request.elaborate/1"):
     """Run one kernel's factory for each specialization. One job serves all of one closure."""
 
     contract: Contract
@@ -28,7 +28,7 @@ class ElaborateRequest(Document, tag="tilegate.request.elaborate/1"):
     specializations: tuple[Specialization, ...]
 
 
-class CompileItem(Record):
+class CompileItem(Record, frozen=True):
     """One library to be made. Its IR arrives as the input named by `elaboration.ir`."""
 
     elaboration: Elaboration
@@ -36,13 +36,13 @@ class CompileItem(Record):
     identity: str
 
 
-class CompileRequest(Document, tag="tilegate.request.compile/1"):
+class CompileRequest(Document, frozen=True, tag="tilegate.request.compile/1"):
     """Turn IR into libraries. No user Python runs in this job; one job serves all of one closure."""
 
     items: tuple[CompileItem, ...]
 
 
-class Failure(Record):
+class Failure(Record, frozen=True):
     """An exception in a job, raw: it is read by rules.sanitize and goes no further."""
 
     step: str

@@ -16,7 +16,7 @@ from tilegate.cli.status import status
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tilegate")
 def commands() -> None:
-    """JIT-compiled AI kernels, shipped as tested binaries.
+    r"""JIT-compiled AI kernels, shipped as tested binaries.
 
     \b
     reviewed source    -> controlled build -> tested, signed binary

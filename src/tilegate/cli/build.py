@@ -10,7 +10,9 @@ from tilegate.cli.output import Bar, json_option, project_option, say, show
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("-t", "--target", "targets", multiple=True, help="cpu:x86-64-v2|v3|v4; those of tilegate.toml by default.")
+@click.option(
+    "-t", "--target", "targets", multiple=True, help="cpu:x86-64-v2|v3|v4; those of tilegate.toml by default."
+)
 @project_option
 @json_option
 def build(names: tuple[str, ...], targets: tuple[str, ...], folder: Path, as_json: bool) -> None:

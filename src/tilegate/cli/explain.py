@@ -15,10 +15,8 @@ from tilegate.errors import UsageError
 @project_option
 @release_option
 @json_option
-def explain(
-    operator: str, words: tuple[str, ...], folder: Path, release: Path | None, as_json: bool
-) -> None:
-    """Which artifact answers a call, and why none does where none does.
+def explain(operator: str, words: tuple[str, ...], folder: Path, release: Path | None, as_json: bool) -> None:
+    r"""Which artifact answers a call, and why none does where none does.
 
     \b
     tilegate explain gemm M=64 N=64 K=100
@@ -28,6 +26,8 @@ def explain(
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"{word!r} is not AXIS=EXTENT", next_step=f"tilegate explain {operator} {word}=<n>")
+            raise UsageError(
+                f"{word!r} is not AXIS=EXTENT", next_step=f"tilegate explain {operator} {word}=<n>"
+            )
         given[name] = value
     show(pipeline.explain(folder, operator, given, release=release), as_json=as_json)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import click
 from rich.console import Console
@@ -66,7 +66,7 @@ def show(report: Report, *, as_json: bool) -> None:
         sys.stdout.flush()
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for part in render(report, width=console.width):
+        for part in render(report):
             console.print(part)
     click.get_current_context().exit(0 if report.accepted else 1)
 
@@ -83,7 +83,7 @@ class Bar:
         self._progress = Progress(console=console, transient=True) if console.is_terminal else None
         self._tasks: dict[str, Any] = {}
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Self:
         self._context().__enter__()
         return self
 

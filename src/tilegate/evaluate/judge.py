@@ -35,21 +35,21 @@ def judge(
        where the tolerance is exceeded.
     """
     index = facts.index
-    if facts.refusal:                                                                            # (1)
+    if facts.refusal:  # (1)
         reason = GUARD_CODES[facts.refusal & 0xFF]
         return EntryResult(index=index, verdict=EntryVerdict.REFUSED, detail=reason.name)
-    if facts.outside:                                                                            # (2)
+    if facts.outside:  # (2)
         return EntryResult(index=index, verdict=EntryVerdict.OUT_OF_BOUNDS, detail=facts.outside[0])
     if facts.modified:
         return EntryResult(index=index, verdict=EntryVerdict.INPUT_MODIFIED, detail=facts.modified[0])
     for counts, verdict in (
-        (facts.unwritten, EntryVerdict.UNWRITTEN),                                               # (3)
+        (facts.unwritten, EntryVerdict.UNWRITTEN),  # (3)
         (facts.unstable, EntryVerdict.NONDETERMINISTIC),
     ):
         for name, count in counts.items():
             return EntryResult(index=index, verdict=verdict, count=count, detail=name)
     worst: EntryResult | None = None
-    for spec, data, reference in zip(contract.outputs, outputs, expected, strict=True):          # (4)
+    for spec, data, reference in zip(contract.outputs, outputs, expected, strict=True):  # (4)
         result = _judge_output(contract, entry, index, spec, data, reference)
         if result.verdict is not EntryVerdict.PASSED:
             return result
@@ -86,7 +86,7 @@ def _judge_output(
 
 
 def tolerance_unit(contract: Contract, entry: Entry, dtype: str) -> float:
-    """factor * (eps(dtype) + sqrt(L) * eps(accumulate)): `records.contract.Tolerance` says why."""
+    """Relative tolerance of an element: factor * (eps(dtype) + sqrt(L) * eps(accumulate)): `records.contract.Tolerance` says why."""
     tolerance = contract.tolerance
     length = math.prod(entry.workload.axes[axis] for axis in tolerance.reduces)
     accumulate = EPSILON.get(tolerance.accumulate, 0.0)

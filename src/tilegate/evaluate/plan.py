@@ -45,7 +45,7 @@ INT_VALUES = (Values.ZEROS, Values.NEGATIVE, Values.EXTREMES)
 NON_FINITE_VALUES = (Values.NAN, Values.INF)
 
 
-def make_plan(  # noqa: PLR0917 - a plan has as many sources, each of a type of its own
+def make_plan(
     contract: Contract,
     manifest: Manifest,
     manifest_digest: str,

@@ -8,7 +8,7 @@ from tilegate.records.contract import Contract
 from tilegate.records.plan import Entry
 
 
-class Numbered(Record):
+class Numbered(Record, frozen=True):
     """An entry with its number in the plan and the seed of its inputs."""
 
     index: int
@@ -16,7 +16,7 @@ class Numbered(Record):
     entry: Entry
 
 
-class RunRequest(Document, tag="tilegate.request.run/1"):
+class RunRequest(Document, frozen=True, tag="tilegate.request.run/1"):
     """Open the library, run these entries. The worker has no reference and no expected values."""
 
     contract: Contract
@@ -25,7 +25,7 @@ class RunRequest(Document, tag="tilegate.request.run/1"):
     entries: tuple[Numbered, ...]
 
 
-class ReferenceRequest(Document, tag="tilegate.request.reference/1"):
+class ReferenceRequest(Document, frozen=True, tag="tilegate.request.reference/1"):
     """Run the operator's reference on the same entries. The job has no artifact."""
 
     contract: Contract
@@ -34,7 +34,7 @@ class ReferenceRequest(Document, tag="tilegate.request.reference/1"):
     entries: tuple[Numbered, ...]
 
 
-class Facts(Record):
+class Facts(Record, frozen=True):
     """What was seen of one entry, in names and counts. The outputs follow as raw bytes."""
 
     index: int

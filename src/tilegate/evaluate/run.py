@@ -62,7 +62,7 @@ def evaluate(
     versions: dict[str, str],
     *,
     limits: Limits = EVALUATE,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda _: None,
 ) -> Evaluation:
     """Run every entry of the plan and judge it.
 
@@ -82,7 +82,9 @@ def evaluate(
         isolation = run.isolation
         progress(len(results))
     if isolation is None:
-        raise ToolError("the plan is empty", next_step="declare served workloads, or evaluate a kernel with axes")
+        raise ToolError(
+            "the plan is empty", next_step="declare served workloads, or evaluate a kernel with axes"
+        )
     return Evaluation(
         contract=plan.contract,
         manifest=plan.manifest,

@@ -53,13 +53,11 @@ def build(
     wanted = tuple(Target.parse(t) for t in targets) or opened.targets
     toolchain = read_toolchain()
     _writable(opened)
-    kernels = _prepare(opened, toolchain, wanted, progress)
+    kernels = _prepare(opened, toolchain, progress)
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         done = list(pool.map(lambda k: _build_kernel(opened, k, wanted, toolchain, progress), kernels))
     isolation = dict.fromkeys(i for _, used in done for i in used)
-    return BuildReport(
-        lines=tuple(line for lines, _ in done for line in lines), isolation=tuple(isolation)
-    )
+    return BuildReport(lines=tuple(line for lines, _ in done for line in lines), isolation=tuple(isolation))
 
 
 def _writable(opened: Opened) -> None:
@@ -78,9 +76,7 @@ def _writable(opened: Opened) -> None:
         ) from None
 
 
-def _prepare(
-    opened: Opened, toolchain: Toolchain, targets: Sequence[Target], progress: Progress
-) -> list[_Kernel]:
+def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress) -> list[_Kernel]:
     """Closures and contracts. Operators are described in a job only where the workspace lacks them."""
     closures = [(binding, *opened.closure(binding)) for binding in opened.bindings]
     known: dict[str, str] = {}
@@ -108,7 +104,10 @@ def _describe(opened: Opened) -> dict[str, Declaration]:
     if isinstance(found, CompilerTrace):
         sentence, hint = tell(found)
         raise BindingError(
-            "the operators cannot be read", where=", ".join(opened.project.operators), why=sentence, next_step=hint
+            "the operators cannot be read",
+            where=", ".join(opened.project.operators),
+            why=sentence,
+            next_step=hint,
         )
     for declared in found:
         opened.workspace.record(declared)
@@ -160,7 +159,9 @@ def _build_kernel(
     return lines, isolation
 
 
-def _ready(opened: Opened, kernel: _Kernel, toolchain: Toolchain) -> dict[tuple[str, str], tuple[str, Manifest]]:
+def _ready(
+    opened: Opened, kernel: _Kernel, toolchain: Toolchain
+) -> dict[tuple[str, str], tuple[str, Manifest]]:
     """Artifacts of this very closure and toolchain that are already there, by specialization and target."""
     return {
         (str(m.elaboration.specialization), str(m.target)): (digest, m)
@@ -194,7 +195,12 @@ def _record(
 
 
 def _line(
-    kernel: _Kernel, specialization: Specialization, target: Target, found: tuple[str, Manifest], *, cached: bool
+    kernel: _Kernel,
+    specialization: Specialization,
+    target: Target,
+    found: tuple[str, Manifest],
+    *,
+    cached: bool,
 ) -> BuildLine:
     digest, manifest = found
     return BuildLine(

@@ -32,6 +32,7 @@ def explain(
         folder: the project.
         operator: its name.
         words: `axis=extent`, `T=float16`, `eps=1e-6`; what is left out takes the contract's first choice.
+        release: where the release stands; `release/` in the project by default.
 
     Raises:
         UsageError: there is no release, or the words are not the contract's.
@@ -43,7 +44,9 @@ def explain(
     if standing is None:
         raise UsageError("there is no release to explain", where=str(where), next_step="tilegate promote")
     layout = Layout(where)
-    contracts = {c.name: c for c in (decode(Contract, layout.open_blob(b), where=b.digest) for b in standing.contracts)}
+    contracts = {
+        c.name: c for c in (decode(Contract, layout.open_blob(b), where=b.digest) for b in standing.contracts)
+    }
     if operator not in contracts:
         raise UsageError(
             f"the release has no operator {operator}",
@@ -89,15 +92,14 @@ def _workload(contract: Contract, words: Mapping[str, str]) -> Workload:
         axes = {axis: int(words[axis]) for axis in contract.axes}
     except ValueError:
         raise UsageError("an extent is not a whole number", next_step="write axis=123") from None
-    return Workload(
-        axes=axes,
-        dtypes={v: words.get(v, choices[0]) for v, choices in contract.dtypes.items()},
-        attributes={
-            a.name: _value(a.kind, words[a.name]) if a.name in words else a.default
-            for a in contract.attributes
-            if a.name in words or a.default is not None
-        },  # type: ignore[misc]  # a default that is None is left out by the condition
-    )
+    attributes: dict[str, AttributeValue] = {}
+    for attribute in contract.attributes:
+        if attribute.name in words:
+            attributes[attribute.name] = _value(attribute.kind, words[attribute.name])
+        elif attribute.default is not None:
+            attributes[attribute.name] = attribute.default
+    dtypes = {v: words.get(v, choices[0]) for v, choices in contract.dtypes.items()}
+    return Workload(axes=axes, dtypes=dtypes, attributes=attributes)
 
 
 def _value(kind: str, text: str) -> AttributeValue:

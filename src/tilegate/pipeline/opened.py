@@ -14,7 +14,7 @@ from tilegate.build.closure import collect, find_source, reach
 from tilegate.build.project import load_project
 from tilegate.errors import BindingError, ProjectError
 from tilegate.records.artifact import Manifest
-from tilegate.records.closure import Binding, Closure
+from tilegate.records.closure import Binding, Closure, SourceFile
 from tilegate.records.declaration import Declaration
 from tilegate.records.policy import Policy
 from tilegate.records.project import Project
@@ -43,7 +43,7 @@ class Opened:
     def closure(self, binding: Binding) -> tuple[Closure, dict[str, bytes]]:
         return collect(binding, self.roots)
 
-    def operator_files(self) -> tuple[tuple[object, ...], dict[str, bytes]]:
+    def operator_files(self) -> tuple[tuple[SourceFile, ...], dict[str, bytes]]:
         return reach(self.project.operators, self.roots, where="operators of tilegate.toml")
 
     def current(self) -> list[tuple[str, Manifest]]:
@@ -97,7 +97,9 @@ def open_project(folder: Path, *, only: Sequence[str] = ()) -> Opened:
     if only and not kept:
         known = ", ".join(sorted({b.operator.partition(":")[2] for b in bindings}))
         raise BindingError(
-            f"nothing is named {', '.join(only)}", where=str(folder), next_step=f"one of: {known or 'nothing yet'}"
+            f"nothing is named {', '.join(only)}",
+            where=str(folder),
+            next_step=f"one of: {known or 'nothing yet'}",
         )
     return Opened(
         folder=folder,

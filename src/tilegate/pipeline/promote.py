@@ -62,7 +62,9 @@ def read_release(where: Path) -> Release | None:
     if not where.exists():
         return None
     layout = Layout(where)
-    release = verify(layout.open_statement(), allow_unsigned=True)  # releases are signed from a later version on
+    release = verify(
+        layout.open_statement(), allow_unsigned=True
+    )  # releases are signed from a later version on
     for blob in (*release.contracts, *(b for c in release.candidates for b in (c.manifest, c.library))):
         layout.open_blob(blob)
     return release

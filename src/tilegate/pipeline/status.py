@@ -70,7 +70,9 @@ def _cells(
     for trace in _last_traces(opened):
         spec = Specialization(axes=dict(trace.axes), dtypes=dict(trace.dtypes))
         target = trace.target or opened.project.targets[0]
-        fresh = trace.kernel in kernels and (trace.operator or "", trace.kernel, str(spec), target) not in built
+        fresh = (
+            trace.kernel in kernels and (trace.operator or "", trace.kernel, str(spec), target) not in built
+        )
         if fresh and not any(o == trace.operator and k == trace.kernel for o, k, _, _, _ in found):
             cell = Cell(state="failed", text=tell(trace)[0])
             found.append((trace.operator or "?", trace.kernel or "?", spec, target, cell))

@@ -12,7 +12,7 @@ ABI = "tilegate-abi/1"
 """`int64 __tvm_ffi_tilegate_entry(tensor..., int64 guard_row_address)`: docs/records.md."""
 
 
-class TensorAbi(Record):
+class TensorAbi(Record, frozen=True):
     """One tensor of the call, in call order. A dim is a symbol's name or a constant extent."""
 
     name: Name
@@ -21,7 +21,7 @@ class TensorAbi(Record):
     written: bool
 
 
-class Elaboration(Document, tag="tilegate.elaboration/1"):
+class Elaboration(Document, frozen=True, tag="tilegate.elaboration/1"):
     """What running the author's Python gave: IR as text, and the facts that the next job and plans need."""
 
     operator: Name
@@ -42,7 +42,7 @@ class Elaboration(Document, tag="tilegate.elaboration/1"):
     ir: Digest
 
 
-class Manifest(Document, tag="tilegate.manifest/1"):
+class Manifest(Document, frozen=True, tag="tilegate.manifest/1"):
     """Beside every artifact: ABI, symbols, tiles, target, toolchain, isolation, digests of all inputs."""
 
     abi: str

@@ -32,11 +32,11 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         raise TypeError(f"{type(self).__name__} is not pickled: encode it with tilegate.records.canonical")
 
 
-class Document(Record, tag_field="schema"):
+class Document(Record, frozen=True, tag_field="schema"):
     """A record that reaches disk or wire on its own: it names its schema and version."""
 
 
-class Blob(Record):
+class Blob(Record, frozen=True):
     """A piece of content by digest. `size` is in bytes."""
 
     digest: Digest

@@ -6,7 +6,7 @@ from tilegate.records.canonical import Digest, Document, Name, Record, digest_of
 from tilegate.records.contract import AttributeValue
 
 
-class SourceFile(Record):
+class SourceFile(Record, frozen=True):
     """One reviewed file. `module` is its dotted import name; `path` is relative, with forward slashes."""
 
     module: str
@@ -16,7 +16,7 @@ class SourceFile(Record):
     is_package: bool = False
 
 
-class Binding(Record):
+class Binding(Record, frozen=True):
     """One kernel of one operator: a factory, what is fixed at build, and what stays open at run time.
 
     A factory parameter is filled by name: an axis (an extent where specialized, a symbol where dynamic), a
@@ -37,7 +37,7 @@ class Binding(Record):
     constants: dict[Name, AttributeValue] = {}
 
 
-class Closure(Document, tag="tilegate.closure/1"):
+class Closure(Document, frozen=True, tag="tilegate.closure/1"):
     """The files that the binding's modules reach statically, and the binding itself."""
 
     binding: Binding
@@ -49,7 +49,7 @@ class Closure(Document, tag="tilegate.closure/1"):
         return digest_of(encode(self))
 
 
-class Specialization(Record):
+class Specialization(Record, frozen=True):
     """One point of a binding's product: what is fixed in one artifact."""
 
     axes: dict[Name, int] = {}

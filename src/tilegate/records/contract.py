@@ -27,7 +27,7 @@ EPSILON: dict[str, float] = {
 AttributeValue = bool | int | float | str
 
 
-class TensorSpec(Record):
+class TensorSpec(Record, frozen=True):
     """One tensor: `T[tokens, hidden]`. A dim is an axis name or a constant extent."""
 
     name: Name
@@ -38,7 +38,7 @@ class TensorSpec(Record):
         return f"{self.dtype}[{', '.join(str(d) for d in self.dims)}]"
 
 
-class Attribute(Record):
+class Attribute(Record, frozen=True):
     """A non-tensor argument. It is fixed in an artifact; another value is a miss."""
 
     name: Name
@@ -55,7 +55,7 @@ class NonFinite(enum.Enum):
     """NaN and infinity come out where the reference has them; every plan tests it."""
 
 
-class Tolerance(Record):
+class Tolerance(Record, frozen=True):
     """How far an output element may lie from the reference computed in float64.
 
     Element i passes when, with L the product of the extents of `reduces` and scale the root mean square
@@ -76,14 +76,14 @@ class Tolerance(Record):
     reduces: tuple[Name, ...] = ()
 
 
-class ValueRange(Record):
+class ValueRange(Record, frozen=True):
     """Values that callers promise for one input, both ends included."""
 
     low: float
     high: float
 
 
-class Contract(Document, tag="tilegate.contract/1"):
+class Contract(Document, frozen=True, tag="tilegate.contract/1"):
     """Axes, dtypes, attributes, tolerance and the reference's source: evidence is bound to its digest."""
 
     name: Name

@@ -7,7 +7,7 @@ from tilegate.records.contract import Contract
 from tilegate.records.plan import Workload
 
 
-class Declaration(Document, tag="tilegate.declaration/1"):
+class Declaration(Document, frozen=True, tag="tilegate.declaration/1"):
     """Made in a sandboxed job (`describe`), so that the commands never import a user's module."""
 
     operator: str

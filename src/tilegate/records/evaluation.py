@@ -36,7 +36,7 @@ class Vouch(enum.Enum):
     SELF_REPORTED = "self-reported"
 
 
-class EntryResult(Record):
+class EntryResult(Record, frozen=True):
     """The verdict of one entry, with numbers that hold no data."""
 
     index: int
@@ -52,7 +52,7 @@ class EntryResult(Record):
     """A name, never data: the tensor concerned, a signal, a miss reason."""
 
 
-class Evaluation(Document, tag="tilegate.evaluation/1"):
+class Evaluation(Document, frozen=True, tag="tilegate.evaluation/1"):
     contract: Digest
     manifest: Digest
     library: Digest

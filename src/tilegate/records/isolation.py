@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilegate.records.canonical import Record
 
 
-class Isolation(Record):
+class Isolation(Record, frozen=True):
     """The isolation that was in force for one job.
 
     `level` is the word for people and policy; the rest are the facts behind it.
@@ -24,7 +24,7 @@ class Isolation(Record):
         return f"{self.level} ({network}, uid {self.uid})"
 
 
-class Limits(Record):
+class Limits(Record, frozen=True):
     """What one job may take. A limit that is reached ends the job and is told by name."""
 
     wall_s: float

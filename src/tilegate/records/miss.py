@@ -58,7 +58,7 @@ GUARD_CODES: tuple[MissReason, ...] = (
 """Refusals of the guard in C by number: build/launchers/guard.h carries the same list."""
 
 
-class Miss(Record):
+class Miss(Record, frozen=True):
     """One call that the reference answered. `detail` names tensors, axes and extents, never values."""
 
     reason: MissReason

@@ -45,7 +45,7 @@ class Origin(enum.Enum):
     REGRESSION = "regression"
 
 
-class Workload(Record):
+class Workload(Record, frozen=True):
     """Concrete values for every axis, dtype variable and attribute."""
 
     axes: dict[Name, int]
@@ -57,7 +57,7 @@ class Workload(Record):
         return ", ".join(f"{k}={v}" for k, v in parts.items())
 
 
-class Entry(Record):
+class Entry(Record, frozen=True):
     """One workload to run, with what its tensors hold and how they lie."""
 
     workload: Workload
@@ -66,7 +66,7 @@ class Entry(Record):
     origin: Origin
 
 
-class Plan(Document, tag="tilegate.plan/1"):
+class Plan(Document, frozen=True, tag="tilegate.plan/1"):
     contract: Digest
     manifest: Digest
     nonce: str

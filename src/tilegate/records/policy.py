@@ -14,7 +14,7 @@ class Density(enum.Enum):
     """Boxes in which every residue modulo the tile passed in every power-of-two bucket of trip counts."""
 
 
-class Policy(Record):
+class Policy(Record, frozen=True):
     """Defaults are what most people should want; tilegate.toml may say otherwise."""
 
     density: Density = Density.INFERRED

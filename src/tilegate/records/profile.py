@@ -6,11 +6,11 @@ from tilegate.records.canonical import Document, Name, Record
 from tilegate.records.plan import Workload
 
 
-class ProfileLine(Record):
+class ProfileLine(Record, frozen=True):
     operator: Name
     workload: Workload
     calls: int = 1
 
 
-class Profile(Document, tag="tilegate.profile/1"):
+class Profile(Document, frozen=True, tag="tilegate.profile/1"):
     lines: tuple[ProfileLine, ...]

@@ -8,7 +8,7 @@ from tilegate.records.shape import ShapeClass
 from tilegate.records.target import DeviceClass, Target
 
 
-class Candidate(Record):
+class Candidate(Record, frozen=True):
     """One promoted artifact: what it is, where it may run, which calls it may serve."""
 
     operator: Name
@@ -24,7 +24,7 @@ class Candidate(Record):
     """Disjoint."""
 
 
-class Release(Document, tag="tilegate.release/1"):
+class Release(Document, frozen=True, tag="tilegate.release/1"):
     version: int
     """Grows with every promotion into the same layout."""
     policy: Policy

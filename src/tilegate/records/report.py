@@ -11,7 +11,7 @@ from tilegate.records.trace import CompilerTrace
 from tilegate.records.verdict import Rejected
 
 
-class BuildLine(Record):
+class BuildLine(Record, frozen=True):
     """One kernel x specialization x target."""
 
     operator: str
@@ -26,7 +26,7 @@ class BuildLine(Record):
     trace: CompilerTrace | None = None
 
 
-class BuildReport(Document, tag="tilegate.report.build/1"):
+class BuildReport(Document, frozen=True, tag="tilegate.report.build/1"):
     lines: tuple[BuildLine, ...]
     isolation: tuple[Isolation, ...]
     """Of every job that ran, each once."""
@@ -36,7 +36,7 @@ class BuildReport(Document, tag="tilegate.report.build/1"):
         return all(line.trace is None for line in self.lines)
 
 
-class EvaluateLine(Record):
+class EvaluateLine(Record, frozen=True):
     """One artifact on this device."""
 
     operator: str
@@ -51,7 +51,7 @@ class EvaluateLine(Record):
     entries: int
 
 
-class EvaluateReport(Document, tag="tilegate.report.evaluate/1"):
+class EvaluateReport(Document, frozen=True, tag="tilegate.report.evaluate/1"):
     """Evidence is accepted whatever it says: promotion decides."""
 
     device: DeviceClass
@@ -62,7 +62,7 @@ class EvaluateReport(Document, tag="tilegate.report.evaluate/1"):
         return True
 
 
-class PromotedLine(Record):
+class PromotedLine(Record, frozen=True):
     operator: str
     kernel: str
     specialization: Specialization
@@ -72,7 +72,7 @@ class PromotedLine(Record):
     notes: tuple[str, ...] = ()
 
 
-class PromoteReport(Document, tag="tilegate.report.promote/1"):
+class PromoteReport(Document, frozen=True, tag="tilegate.report.promote/1"):
     release: str | None
     """Folder of the release; None where nothing was promoted."""
     version: int
@@ -84,7 +84,7 @@ class PromoteReport(Document, tag="tilegate.report.promote/1"):
         return self.release is not None and not self.rejected
 
 
-class Cell(Record):
+class Cell(Record, frozen=True):
     """One operator x kernel x specialization on one target."""
 
     state: str
@@ -93,7 +93,7 @@ class Cell(Record):
     """The guard, the verdicts or the reason, in one line."""
 
 
-class MatrixRow(Record):
+class MatrixRow(Record, frozen=True):
     operator: str
     kernel: str
     specialization: Specialization
@@ -101,7 +101,7 @@ class MatrixRow(Record):
     """By target."""
 
 
-class Matrix(Document, tag="tilegate.report.matrix/1"):
+class Matrix(Document, frozen=True, tag="tilegate.report.matrix/1"):
     device: DeviceClass
     targets: tuple[str, ...]
     rows: tuple[MatrixRow, ...]
@@ -112,14 +112,14 @@ class Matrix(Document, tag="tilegate.report.matrix/1"):
         return True
 
 
-class ExplainCandidate(Record):
+class ExplainCandidate(Record, frozen=True):
     kernel: str
     target: str
     specialization: Specialization
     classes: tuple[str, ...]
 
 
-class ExplainReport(Document, tag="tilegate.report.explain/1"):
+class ExplainReport(Document, frozen=True, tag="tilegate.report.explain/1"):
     operator: str
     workload: Workload
     served_by: str | None
@@ -134,7 +134,7 @@ class ExplainReport(Document, tag="tilegate.report.explain/1"):
         return True
 
 
-class Check(Record):
+class Check(Record, frozen=True):
     name: str
     ok: bool
     found: str
@@ -143,7 +143,7 @@ class Check(Record):
     needed_for: str = ""
 
 
-class DoctorReport(Document, tag="tilegate.report.doctor/1"):
+class DoctorReport(Document, frozen=True, tag="tilegate.report.doctor/1"):
     checks: tuple[Check, ...]
 
     @property

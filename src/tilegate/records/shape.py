@@ -10,7 +10,7 @@ INT32_MAX = 2**31 - 1
 """TileLang's host code narrows every extent to int32; beyond it a guard refuses."""
 
 
-class Range(Record):
+class Range(Record, frozen=True):
     """Extents `start <= n <= stop` with `n % step == 0`."""
 
     start: int
@@ -28,7 +28,7 @@ class Range(Record):
         return f"{axis} % {self.step} == 0 and {bounds}" if self.step > 1 else bounds
 
 
-class ShapeClass(Record):
+class ShapeClass(Record, frozen=True):
     """A box of workloads that one artifact may serve.
 
     The coverage rule asks `admits` at promotion; the guard reads `row`, the same numbers in the order of

@@ -16,7 +16,7 @@ Source: the System V ABI for AMD64, section 3.1.1. `abm` is the kernel's word fo
 """
 
 
-class Target(Record):
+class Target(Record, frozen=True):
     """A backend and an architecture: `cpu:x86-64-v3`, later `cuda:sm_90a`."""
 
     backend: str
@@ -38,7 +38,7 @@ class Target(Record):
         return cls(backend=backend, arch=arch)
 
 
-class DeviceClass(Record):
+class DeviceClass(Record, frozen=True):
     """Devices that evidence speaks for together: backend, architecture, model name."""
 
     backend: str

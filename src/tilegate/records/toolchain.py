@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilegate.records.canonical import Document, digest_of, encode
 
 
-class Toolchain(Document, tag="tilegate.toolchain/1"):
+class Toolchain(Document, frozen=True, tag="tilegate.toolchain/1"):
     """Version of every member: tilelang, apache-tvm-ffi, torch, z3-solver, python, gcc, tilegate."""
 
     versions: dict[str, str]

@@ -43,14 +43,14 @@ class ErrorClass(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Location(Record):
+class Location(Record, frozen=True):
     """Where, as a role and a line: `kernel, line 14`."""
 
     role: Annotated[str, Meta(pattern=r"\A(kernel|operator|generated|tilelang)\Z")]
     line: Small
 
 
-class CompilerTrace(Document, tag="tilegate.compiler-trace/1"):
+class CompilerTrace(Document, frozen=True, tag="tilegate.compiler-trace/1"):
     stage: Stage
     error: ErrorClass
     template: Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9-]{2,63}\Z")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilegate.records.canonical import Record
 
 
-class Reason(Record):
+class Reason(Record, frozen=True):
     """One reason of a rejection: a stable code, a sentence, and what to do about it."""
 
     code: str
@@ -13,11 +13,11 @@ class Reason(Record):
     next_step: str = ""
 
 
-class Accepted(Record, tag="accepted"):
+class Accepted(Record, frozen=True, tag="accepted"):
     notes: tuple[str, ...] = ()
 
 
-class Rejected(Record, tag="rejected"):
+class Rejected(Record, frozen=True, tag="rejected"):
     subject: str
     reasons: tuple[Reason, ...]
 

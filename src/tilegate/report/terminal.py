@@ -29,8 +29,8 @@ _STATE_MARK = {
 }  # fmt: skip
 
 
-def render(report: Report, *, width: int) -> Iterator[RenderableType]:
-    """The parts of a report, in order. `width` is in columns."""
+def render(report: Report) -> Iterator[RenderableType]:
+    """The parts of a report, in order."""
     match report:
         case BuildReport():
             yield from _build(report)
@@ -76,10 +76,19 @@ def _evaluate(report: EvaluateReport) -> RenderableType:
     table = _table("operator", "kernel", "fixed at build", "target", "passed", "otherwise")
     for line in report.lines:
         others = {v: n for v, n in line.verdicts.items() if v != "passed"}
-        told = ", ".join(f"{n} {v}" for v, n in sorted(others.items())) if line.evaluation else "not on this device"
+        told = (
+            ", ".join(f"{n} {v}" for v, n in sorted(others.items()))
+            if line.evaluation
+            else "not on this device"
+        )
         passed = f"{line.verdicts.get('passed', 0)} of {line.entries}"
         table.add_row(
-            Text(line.operator), Text(line.kernel), Text(str(line.specialization)), line.target, passed, told or "-"
+            Text(line.operator),
+            Text(line.kernel),
+            Text(str(line.specialization)),
+            line.target,
+            passed,
+            told or "-",
         )
     return table
 
@@ -88,7 +97,9 @@ def _promote(report: PromoteReport) -> Iterator[RenderableType]:
     table = _table("operator", "kernel", "fixed at build", "target", "serves")
     for line in report.lines:
         classes = Text("\n".join(line.classes), style="green")
-        table.add_row(Text(line.operator), Text(line.kernel), Text(str(line.specialization)), line.target, classes)
+        table.add_row(
+            Text(line.operator), Text(line.kernel), Text(str(line.specialization)), line.target, classes
+        )
     if report.lines:
         yield table
     for line in report.lines:
@@ -104,7 +115,9 @@ def _matrix(report: Matrix) -> Iterator[RenderableType]:
         cells = [_cell(row.cells[target]) for target in report.targets]
         table.add_row(Text(row.operator), Text(row.kernel), Text(str(row.specialization)), *cells)
     yield table
-    legend = "  ".join(f"{_STATE_MARK[s]} {s}" for s in ("promoted", "evaluated", "built", "rejected", "absent"))
+    legend = "  ".join(
+        f"{_STATE_MARK[s]} {s}" for s in ("promoted", "evaluated", "built", "rejected", "absent")
+    )
     release = f"release {report.release_version}" if report.release_version else "no release"
     yield Text(f"\n{legend}\n{release}; this device: {report.device}", style="dim")
 
@@ -121,7 +134,9 @@ def _explain(report: ExplainReport) -> Iterator[RenderableType]:
         yield Text(f"{call}\n  goes to the reference: {report.reason}", style="yellow")
     for candidate in report.candidates:
         serves = " | ".join(candidate.classes)
-        yield Text(f"  {candidate.kernel} ({candidate.specialization}) for {candidate.target} serves: {serves}")
+        yield Text(
+            f"  {candidate.kernel} ({candidate.specialization}) for {candidate.target} serves: {serves}"
+        )
     for line in report.evidence:
         yield Text(f"  evidence: {line}", style="dim")
 

@@ -28,7 +28,7 @@ def answer(candidates: Sequence[tuple[Candidate, Manifest]], workload: Workload)
     3. One of its classes must admit the extents.
     The reason told is that of the candidate that came furthest.
     """
-    if not candidates:                                                                    # (1)
+    if not candidates:  # (1)
         return Answer(None, miss=Miss(reason=MissReason.NOT_IN_RELEASE))
     furthest = Miss(reason=MissReason.SPECIALIZATION)
     for candidate, manifest in candidates:
@@ -43,11 +43,11 @@ def answer(candidates: Sequence[tuple[Candidate, Manifest]], workload: Workload)
             for name, value in fixed.items()
             if given.get(name) != value
         ]
-        if different:                                                                     # (2)
+        if different:  # (2)
             if furthest.reason is MissReason.SPECIALIZATION:
                 furthest = Miss(reason=MissReason.SPECIALIZATION, detail=", ".join(different))
             continue
-        for shape_class in candidate.classes:                                             # (3)
+        for shape_class in candidate.classes:  # (3)
             if shape_class.admits(workload.axes):
                 return Answer(candidate, shape_class=str(shape_class))
         extents = ", ".join(f"{axis}={workload.axes[axis]}" for axis in manifest.symbols)

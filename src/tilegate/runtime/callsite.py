@@ -24,7 +24,11 @@ def source(contract: Contract, signature: inspect.Signature, loaded: Sequence[Lo
     """Text of the call site."""
     varying = _varying(contract, loaded)
     out = [f"def {contract.name}({_parameters(signature)}):"]
-    out += ["    if _tg_is_compiling():", f"        return _tg_reference({_arguments(signature)})", "    try:"]
+    out += [
+        "    if _tg_is_compiling():",
+        f"        return _tg_reference({_arguments(signature)})",
+        "    try:",
+    ]
     for i, (condition, reason) in enumerate(_checks(contract, varying)):
         out += [f"        {'el' if i else ''}if {condition}:", f"            _tg_refused = _tg_{reason.name}"]
     out += ["        else:"]
@@ -86,7 +90,8 @@ def fixed(one: Loaded, name: str) -> Fixed:
 
 def _varying(contract: Contract, loaded: Sequence[Loaded]) -> list[tuple[str, str]]:
     """(name, expression) of all that tells the artifacts of one operator apart. What they share is left to
-    the guard in C, but attributes, which C never sees, are compared one by one."""
+    the guard in C, but attributes, which C never sees, are compared one by one.
+    """
     expressions = {v: f"{_owner(v, contract)}.dtype" for v in contract.dtypes}
     expressions |= {axis: _extent(axis, contract) for axis in contract.axes}
     expressions |= {attribute.name: attribute.name for attribute in contract.attributes}

@@ -135,12 +135,14 @@ class Site:
         if not self._keywords:
             return function(*arguments)
         positional = len(arguments) - len(self._keywords)
-        return function(*arguments[:positional], **dict(zip(self._keywords, arguments[positional:], strict=True)))
+        return function(
+            *arguments[:positional], **dict(zip(self._keywords, arguments[positional:], strict=True))
+        )
 
     def _tell(self, refusal: object, arguments: Mapping[str, Any]) -> Miss:
         """A refusal as a record: names of tensors and axes, and extents; never data."""
         if isinstance(refusal, MissReason):
-            return Miss(reason=refusal, detail=self._fixed(arguments) if refusal.name == "SPECIALIZATION" else "")
+            return Miss(reason=refusal, detail=self._fixed() if refusal.name == "SPECIALIZATION" else "")
         if isinstance(refusal, IndexError):
             return Miss(reason=MissReason.RANK)
         if not isinstance(refusal, int):
@@ -148,7 +150,7 @@ class Site:
         reason = GUARD_CODES[refusal & 0xFF]
         return Miss(reason=reason, detail=_detail(reason, refusal, self._contract, arguments))
 
-    def _fixed(self, arguments: Mapping[str, Any]) -> str:
+    def _fixed(self) -> str:
         """Which attribute or dtype had no artifact; extents are told, attribute values are not."""
         names = [*self._contract.dtypes, *(a.name for a in self._contract.attributes), *self._contract.axes]
         several = [n for n in names if any(fixed(one, n) is not None for one in self._loaded)]
@@ -167,7 +169,9 @@ def _layers(loaded: tuple[Loaded, ...]) -> list[tuple[Loaded, ...]]:
 def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mapping[str, Any]) -> str:
     tensor = contract.arguments[(code >> 8) & 0xFF]
     dim = (code >> 16) & 0xFF
-    shapes = {t.name: tuple(arguments[t.name].shape) for t in contract.inputs if hasattr(arguments[t.name], "shape")}
+    shapes = {
+        t.name: tuple(arguments[t.name].shape) for t in contract.inputs if hasattr(arguments[t.name], "shape")
+    }
     if reason is MissReason.SHAPE_CLASS:
         extents = {
             axis: shapes[t.name][i]

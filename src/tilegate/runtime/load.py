@@ -61,15 +61,15 @@ def load(release: Release, open_blob: Callable[[Blob], bytes], device: DeviceCla
     loaded: dict[str, list[Loaded]] = {}
     skipped: list[Skipped] = []
     for candidate in release.candidates:
-        why = _unfit(candidate, release, device)                                                      # (2)
+        why = _unfit(candidate, release, device)  # (2)
         if why:
             skipped.append(Skipped(candidate, why))
             continue
-        manifest = _manifest(candidate, open_blob)                                                    # (3)
+        manifest = _manifest(candidate, open_blob)  # (3)
         try:
-            library = open_library(open_blob(candidate.library), identity=manifest.identity)          # (4)
+            library = open_library(open_blob(candidate.library), identity=manifest.identity)  # (4)
         except ToolError as error:
-            skipped.append(Skipped(candidate, error.what))                                            # (5)
+            skipped.append(Skipped(candidate, error.what))  # (5)
             continue
         rows = Rows(candidate.classes, manifest.symbols)
         loaded.setdefault(candidate.operator, []).append(Loaded(candidate, manifest, library, rows))

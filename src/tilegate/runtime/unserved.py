@@ -14,9 +14,7 @@ from tilegate.runtime.dispatch import Explanation
 class Unserved:
     """Same face as `dispatch.Site`, with one answer."""
 
-    def __init__(
-        self, name: str, reference: Callable[..., Any], reason: MissReason, *, strict: bool
-    ) -> None:
+    def __init__(self, name: str, reference: Callable[..., Any], reason: MissReason, *, strict: bool) -> None:
         self._name = name
         self._miss = Miss(reason=reason)
         self._count = count = itertools.count()  # next() is one step for every thread; nothing is locked

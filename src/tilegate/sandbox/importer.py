@@ -27,18 +27,26 @@ class ClosureImporter(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader)
 
     def __init__(self, files: Sequence[SourceFile], sources: Mapping[str, bytes]) -> None:
         self._files = {file.module: file for file in files}
-        self._text = {file.module: sources[file.digest].decode() for file in files}
+        self._text = {file.module: importlib.util.decode_source(sources[file.digest]) for file in files}
+        modules = [module.split(".") for module in self._files]
+        above = {".".join(parts[:n]) for parts in modules for n in range(1, len(parts))}
+        self._namespaces = above - set(self._files)
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        del path, target  # names alone decide
         file = self._files.get(fullname)
         if file is not None:
             return importlib.util.spec_from_loader(
                 fullname, self, origin=ROOT + file.path, is_package=file.is_package
             )
+        if fullname in self._namespaces:  # a folder without __init__.py
+            spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [ROOT + fullname.replace(".", "/")]
+            return spec
         package = fullname.partition(".")[0]
-        if package != fullname and package in self._files:
+        if package != fullname and (package in self._files or package in self._namespaces):
             raise ModuleNotFoundError(f"{fullname} is not in the reviewed closure", name=fullname)
         return None
 
