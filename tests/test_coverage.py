@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 import pytest
-from artifacts import contract_of, entry_at, evaluated, explained, manifest_of, plan_of, wrong_where
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.artifacts import contract_of, entry_at, evaluated, explained, manifest_of, plan_of, wrong_where
 from tilegate.evaluate.plan import make_plan
 from tilegate.records.canonical import digest_of, encode
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation
@@ -46,7 +46,7 @@ def cover_gemm(judge, served: Mapping[str, int], policy: Policy = Policy()) -> C
 
 def test_a_dropped_k_tail_becomes_a_guard_not_a_rejection():
     coverage = cover_gemm(wrong_where(lambda axes: axes["K"] % 32 != 0), {"M": 512, "N": 512, "K": 512})
-    assert explained(coverage.classes) == ["0 <= M <= 512, K % 32 == 0 and 0 <= K <= 512, 0 <= N <= 512"]
+    assert explained(coverage.classes) == ["K % 32 == 0 and 0 <= K <= 512, 0 <= M <= 512, 0 <= N <= 512"]
     assert coverage.notes[0].startswith("K % 32 == 0: ")
     assert coverage.rejected == ()
 
@@ -55,13 +55,13 @@ def test_an_unwritten_row_tail_and_a_k_tail_are_both_guarded():
     faulty = wrong_where(lambda axes: axes["K"] % 32 != 0 or axes["M"] % 16 != 0)
     coverage = cover_gemm(faulty, {"M": 512, "N": 512, "K": 512})
     assert explained(coverage.classes) == [
-        "M % 16 == 0 and 0 <= M <= 512, K % 32 == 0 and 0 <= K <= 512, 0 <= N <= 512"
+        "K % 32 == 0 and 0 <= K <= 512, M % 16 == 0 and 0 <= M <= 512, 0 <= N <= 512"
     ]
 
 
 def test_a_kernel_without_faults_is_served_as_far_as_it_was_tried():
     coverage = cover_gemm(lambda _: PASSED, {"M": 300, "N": 300, "K": 300})
-    assert explained(coverage.classes) == ["0 <= M <= 300, 0 <= K <= 300, 0 <= N <= 300"]
+    assert explained(coverage.classes) == ["0 <= K <= 300, 0 <= M <= 300, 0 <= N <= 300"]
     assert coverage.notes == ()
 
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written import SERIAL, imported
 
+from tests.written import SERIAL, imported
 from tilegate.build.closure import reach
 from tilegate.errors import ContractError
 from tilegate.records.canonical import digest_of

@@ -1,8 +1,11 @@
 """What a reference reaches through decorators, tables and operators counts; what has no text is refused."""
 
-import pytest
-from written import SERIAL, imported
+import importlib
+import sys
 
+import pytest
+
+from tests.written import SERIAL, imported
 from tilegate.errors import ContractError
 from tilegate.runtime.reference import reference_digest
 
@@ -187,3 +190,24 @@ def test_what_has_no_text_is_refused_by_name(package, source, words):
     assert caught.value.next_step
     for word in words:
         assert word in str(caught.value)
+
+
+def test_an_edit_in_a_sibling_module_of_a_project_without_packages_is_seen(tmp_path):
+    """Modules that are in no package belong together by their folder."""
+    texts = {"flat_ops": "import flat_shared\n\ndef op(x):\n    return flat_shared.twice(x)\n"}
+    digests = []
+    for factor in (2, 3):
+        texts["flat_shared"] = f"def twice(x):\n    return {factor} * x\n"
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        for name, text in texts.items():
+            (folder / f"{name}.py").write_text(text)
+        sys.path.insert(0, str(folder))
+        try:
+            digests.append(reference_digest(importlib.import_module("flat_ops").op))
+        finally:
+            sys.path.remove(str(folder))
+            for name in texts:
+                sys.modules.pop(name)
+            importlib.invalidate_caches()
+    assert digests[0] != digests[1]

@@ -15,7 +15,8 @@ from tilegate.records.contract import Tolerance
 from tilegate.records.miss import Miss, MissReason
 from tilegate.records.profile import Profile, ProfileLine
 from tilegate.rules.preflight import answer
-from tilegate.runtime.dispatch import Explanation, Site
+from tilegate.runtime.dispatch import Site
+from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.load import Table, load
 from tilegate.runtime.operator import OPERATORS, Operator, kernel, on_register, operator, operators
 from tilegate.runtime.unserved import Unserved
@@ -84,12 +85,7 @@ def use(path: str | PathLike[str] | None, *, allow_unsigned: bool = False) -> No
 
 def explain(declared: Operator, *args: Any, **kwargs: Any) -> Explanation:
     """Which binary would answer this call, or why none would. Runs the real guard; counts nothing."""
-    with _lock:
-        site = _state.paused.get(declared.name) or _state.sites.get(declared.name)
-    if site is None:
-        nothing = Miss(reason=MissReason.NO_RELEASE)
-        return Explanation(operator=declared.name, kernel=None, misses=(nothing,))
-    return site.explain(*args, **kwargs)
+    return declared.explain(*args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,11 +164,9 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
     """Which contract axis each of the kernel's symbols stands for.
 
     1. As many buffers as the contract has arguments, in the same order.
-    2. Same rank and dtype, dense.
+    2. Same rank and dtype.
     3. A constant extent equals the specialized or constant one; a symbol stands for one dynamic axis.
     """
-    from tvm.tirx import IntImm, Var  # noqa: PLC0415
-
     wanted = contract.arguments
     if len(function.params) != len(wanted):  # (1)
         raise Diagnosed("tensor-count", numbers={"got": len(function.params), "expected": len(wanted)})
@@ -185,20 +183,26 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
             raise Diagnosed("dtype", tensor=tensor.name, got=str(buffer.dtype), expected=dtype)
         for extent, dim in zip(buffer.shape, tensor.dims, strict=True):  # (3)
             fixed = spec.axes.get(dim) if isinstance(dim, str) else dim
-            axis = dim if isinstance(dim, str) else tensor.name
-            if isinstance(extent, IntImm):
-                if fixed is None:
-                    raise Diagnosed("extent-baked", tensor=tensor.name, axis=axis)
-                if int(extent) != fixed:
-                    numbers = {"got": int(extent), "expected": fixed}
-                    raise Diagnosed("extent", numbers=numbers, tensor=tensor.name, axis=axis)
-            elif not isinstance(extent, Var):
-                raise Diagnosed("extent-expression", tensor=tensor.name, axis=axis)
-            elif fixed is not None:
-                raise Diagnosed("extent-open", tensor=tensor.name, axis=axis)
-            elif axes.setdefault(extent, axis) != axis:
-                raise Diagnosed("symbol-shared", tensor=tensor.name, axis=axis, other=axes[extent])
+            _match_extent(extent, fixed, tensor.name, dim if isinstance(dim, str) else tensor.name, axes)
     return axes
+
+
+def _match_extent(extent: Any, fixed: int | None, tensor: str, axis: str, axes: dict[Any, str]) -> None:
+    from tvm.tirx import IntImm, Var  # noqa: PLC0415
+
+    if isinstance(extent, IntImm):
+        if fixed is None:
+            raise Diagnosed("extent-baked", tensor=tensor, axis=axis)
+        if int(extent) != fixed:
+            raise Diagnosed(
+                "extent", numbers={"got": int(extent), "expected": fixed}, tensor=tensor, axis=axis
+            )
+    elif not isinstance(extent, Var):
+        raise Diagnosed("extent-expression", tensor=tensor, axis=axis)
+    elif fixed is not None:
+        raise Diagnosed("extent-open", tensor=tensor, axis=axis)
+    elif axes.setdefault(extent, axis) != axis:
+        raise Diagnosed("symbol-shared", tensor=tensor, axis=axis, other=axes[extent])
 
 
 def _tiles(function: Any, axes: dict[Any, str]) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:

@@ -11,6 +11,8 @@ from tilegate.records.plan import Entry, Values
 if TYPE_CHECKING:
     import torch
 
+MIXED_BINADES = (-6, 6)
+
 NORMAL_INTEGERS = (1, 65)
 """NORMAL integers are small and positive; zero, negatives and extremes are value classes of their own."""
 
@@ -72,24 +74,14 @@ def _floats(
         span = declared.high - declared.low
         return torch.rand(shape, generator=generator, dtype=torch.float64) * span + declared.low
     normal = torch.randn(shape, generator=generator, dtype=torch.float64)
-    match values:
-        case Values.ZEROS:
-            return torch.zeros(shape, dtype=torch.float64)
-        case Values.NEGATIVE:
-            return -normal.abs()
-        case Values.TINY:
-            return normal * info.tiny * 4
-        case Values.HUGE:
-            return normal * info.max**0.25
-        case Values.MIXED:
-            span = 6
-            return normal * torch.exp2(torch.randint(-span, span, shape, generator=generator).double())
-        case Values.NAN:
-            return _planted(normal, float("nan"), generator)
-        case Values.INF:
-            return _planted(normal, float("inf"), generator)
-        case _:
-            return normal
+    if values in (Values.NAN, Values.INF):
+        return _planted(normal, float(values.value), generator)
+    if values is Values.NEGATIVE:
+        return -normal.abs()
+    if values is Values.MIXED:
+        return normal * torch.exp2(torch.randint(*MIXED_BINADES, shape, generator=generator).double())
+    scale = {Values.ZEROS: 0.0, Values.TINY: info.tiny * 4, Values.HUGE: info.max**0.25}
+    return normal * scale.get(values, 1.0)
 
 
 def _planted(normal: torch.Tensor, value: float, generator: torch.Generator) -> torch.Tensor:

@@ -115,7 +115,14 @@ def _describe(opened: Opened) -> dict[str, Declaration]:
 
 
 def _contract(binding: Binding, declared: dict[str, Declaration]) -> Contract:
-    if binding.operator not in declared:
+    module, _, function = binding.operator.partition(":")
+    found = [
+        d
+        for name, d in declared.items()
+        if name == binding.operator
+        or (name.endswith(f":{function}") and name.partition(".")[0] == module.partition(".")[0])
+    ]
+    if len(found) != 1:  # a name that a package re-exports is declared in one of its modules
         known = ", ".join(sorted(declared)) or "none"
         raise BindingError(
             f"kernel {binding.kernel} is bound to {binding.operator}, which is not declared",
@@ -123,7 +130,7 @@ def _contract(binding: Binding, declared: dict[str, Declaration]) -> Contract:
             why=f"the modules under `operators` declare: {known}",
             next_step="mend the binding, or list the operator's module under `operators` in tilegate.toml",
         )
-    return declared[binding.operator].contract
+    return found[0].contract
 
 
 def _build_kernel(
@@ -147,6 +154,8 @@ def _build_kernel(
     progress(f"{name}: running its factory")
     elaborated = elaborate(kernel.closure, kernel.contract, missing, kernel.sources)
     good = [one for one in elaborated if isinstance(one, Elaborated)]
+    for ready_ir in good:
+        opened.workspace.blobs.put(ready_ir.ir)
     progress(f"{name}: compiling {len(good)} x {len(targets)}")
     built = iter(compile_artifacts(good, targets, toolchain) if good else [])
     isolation: list[Isolation] = []

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from tilegate.build.bindings import bindings_in
 from tilegate.build.closure import collect, find_source, reach
+from tilegate.build.jobs import read_toolchain
 from tilegate.build.project import load_project
 from tilegate.errors import BindingError, ProjectError
 from tilegate.records.artifact import Manifest
@@ -47,14 +48,18 @@ class Opened:
         return reach(self.project.operators, self.roots, where="operators of tilegate.toml")
 
     def current(self) -> list[tuple[str, Manifest]]:
-        """Artifacts of the source as it stands now: the last one of each specialization and target."""
+        """Artifacts of the source as it stands now, one for each specialization and target: of the toolchain
+        that is installed where there is one, else the last that was built.
+        """
+        toolchain = read_toolchain()
         closures = {self.closure(binding)[0].digest for binding in self.bindings}
         found: dict[tuple[object, ...], tuple[str, Manifest]] = {}
         for digest, manifest in self.workspace.manifests():
             built = manifest.elaboration
             if built.closure in closures:
                 key = (built.operator, built.kernel, str(built.specialization), str(manifest.target))
-                found[key] = (digest, manifest)
+                if key not in found or found[key][1].toolchain != toolchain:
+                    found[key] = (digest, manifest)
         return list(found.values())
 
     def declaration(self, contract: str) -> Declaration:

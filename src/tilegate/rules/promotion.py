@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import structs
 
 from tilegate.records.artifact import Manifest
-from tilegate.records.canonical import Blob, Record, digest_of, encode
+from tilegate.records.canonical import Blob, Digest, Record, digest_of, encode
 from tilegate.records.contract import Contract
 from tilegate.records.evaluation import EntryVerdict, Evaluation
 from tilegate.records.plan import Plan
@@ -38,8 +38,8 @@ class Promotion(Record, frozen=True):
     release: Release | None
     """None where nothing may serve."""
     rejected: tuple[Rejected, ...]
-    notes: tuple[str, ...] = ()
-    """What the promoted classes leave out, one line each, with the artifact's name in front."""
+    notes: dict[Digest, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec makes a new one for each record
+    """What the classes of each promoted artifact leave out, one line each, by manifest digest."""
 
 
 def promote(inputs: Sequence[Promotable], policy: Policy, version: int) -> Promotion:
@@ -60,21 +60,20 @@ def promote(inputs: Sequence[Promotable], policy: Policy, version: int) -> Promo
     candidates: list[Candidate] = []
     contracts: dict[str, Blob] = {}
     rejected: list[Rejected] = []
-    notes: list[str] = []
+    notes: dict[str, tuple[str, ...]] = {}
     for item in _merged(inputs):
-        subject = _subject(item.manifest)
         reasons = tuple(_faults_of_record(item, policy))
         coverage = Coverage(rejected=reasons) if reasons else _cover(item, policy)
         if coverage.rejected:
-            rejected.append(Rejected(subject=subject, reasons=coverage.rejected))
+            rejected.append(Rejected(subject=_subject(item.manifest), reasons=coverage.rejected))
             continue
         candidates.append(_candidate(item, coverage, policy))
         contracts[item.contract_blob.digest] = item.contract_blob
-        notes += [f"{subject}: {note}" for note in coverage.notes]
+        notes[item.manifest_blob.digest] = coverage.notes
     release = Release(
         version=version, policy=policy, contracts=tuple(contracts.values()), candidates=tuple(candidates)
     )
-    return Promotion(release=release if candidates else None, rejected=tuple(rejected), notes=tuple(notes))
+    return Promotion(release=release if candidates else None, rejected=tuple(rejected), notes=notes)
 
 
 def _merged(inputs: Iterable[Promotable]) -> list[Promotable]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,28 +15,8 @@ from tilegate.records.contract import Contract
 from tilegate.records.miss import GUARD_CODES, Miss, MissReason
 from tilegate.records.shape import ShapeClass
 from tilegate.runtime.callsite import compile_site, fixed
+from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.load import Loaded
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """One decision: who answers a call, and why nobody nearer did."""
-
-    operator: str
-    kernel: str | None
-    """The kernel whose binary answers; None where the reference does."""
-    target: str | None = None
-    manifest: str | None = None
-    shape_class: str | None = None
-    misses: tuple[Miss, ...] = ()
-    """Why each candidate, in the order asked, would not."""
-
-    def __str__(self) -> str:
-        if self.kernel is not None:
-            text = f"{self.operator}: {self.kernel} for {self.target}, inside {self.shape_class}"
-        else:
-            text = f"{self.operator}: the reference"
-        return "\n".join([text, *(f"  not a binary: {miss}" for miss in self.misses)])
 
 
 class Site:

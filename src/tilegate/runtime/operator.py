@@ -17,6 +17,7 @@ from tilegate.records.declaration import Declaration
 from tilegate.records.miss import Miss, MissReason
 from tilegate.records.plan import Workload
 from tilegate.rules.declaration import REQUIRED, Parameter, declare
+from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.reference import module_name, reference_digest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,15 +47,18 @@ class Operator:
         self.served = served
         self.strict = strict
         self._call: Callable[..., Any] = reference
-        self._explain: Callable[..., object] = _no_release
+        self._explain: Callable[..., Explanation] = self._no_release
         functools.update_wrapper(self, reference)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
-    def explain(self, *args: Any, **kwargs: Any) -> object:
-        """Who would answer this call, and why nobody nearer. Nothing is launched."""
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Who would answer this call, and why nobody nearer. Runs the real guard; counts nothing."""
         return self._explain(*args, **kwargs)
+
+    def _no_release(self, *_args: Any, **_kwargs: Any) -> Explanation:
+        return Explanation(operator=self.name, kernel=None, misses=(Miss(reason=MissReason.NO_RELEASE),))
 
     def contract(self) -> Contract:
         """The contract, with the reference as its source stands now.
@@ -69,11 +73,11 @@ class Operator:
         return Declaration(operator=self.origin, contract=self.contract(), served=self.served)
 
     def attach(
-        self, call: Callable[..., Any], explain: Callable[..., object] | None = None
+        self, call: Callable[..., Any], explain: Callable[..., Explanation] | None = None
     ) -> Callable[[], None]:
         """Let `call` answer from now on. Returns an undo, which does nothing once another call is attached."""
         self._call = call
-        self._explain = explain or _no_release
+        self._explain = explain or self._no_release
 
         def undo() -> None:
             if self._call is call:
@@ -84,7 +88,7 @@ class Operator:
     def detach(self) -> None:
         """Plain PyTorch again."""
         self._call = self.reference
-        self._explain = _no_release
+        self._explain = self._no_release
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind as a function does, so that an operator may stand in a class."""
@@ -223,10 +227,6 @@ def kernel(
         return factory
 
     return unchanged
-
-
-def _no_release(*_args: Any, **_kwargs: Any) -> Miss:
-    return Miss(reason=MissReason.NO_RELEASE)
 
 
 def _parameters(function: FunctionType) -> tuple[Parameter, ...]:

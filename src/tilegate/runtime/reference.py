@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib.util
 import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -48,7 +50,8 @@ Identity = list[Any]
 
 
 def reference_digest(function: Callable[..., Any]) -> str:
-    """Digest of a reference with what it reaches in its own top-level package (or, without one, its module).
+    """Digest of a reference with what it reaches in its own top-level package; a module that is in none
+    belongs together with the modules that lie in the same folder.
 
     Raises:
         ContractError: the source cannot be found, or something is reached that has no text of its own.
@@ -60,7 +63,7 @@ def reference_digest(function: Callable[..., Any]) -> str:
             why="the digest of a reference is taken over its source",
             next_step="write the reference as a def",
         )
-    walk = _Walk(package_of(innermost.__globals__))
+    walk = _Walk(home_of(innermost.__globals__))
     root = walk.identify(function, innermost.__qualname__)
     text = json.dumps([FORMAT, root, walk.nodes()], ensure_ascii=True, separators=(",", ":"))
     return digest_of(text.encode())
@@ -77,11 +80,22 @@ def package_of(namespace: Mapping[str, Any]) -> str:
     return module_name(namespace).partition(".")[0]
 
 
+def home_of(namespace: Mapping[str, Any]) -> str:
+    """What tells own code from foreign: the top-level package, or the folder of a module that is in none.
+
+    It is compared, and never enters a digest: a folder is where something lies, not what it computes.
+    """
+    name, file = module_name(namespace), namespace.get("__file__")
+    if "." in name or "__path__" in namespace or not isinstance(file, str):
+        return name.partition(".")[0]
+    return str(Path(file).absolute().parent)
+
+
 class _Walk:
     """One walk over the graph: numbers nodes as it meets them, and describes each once."""
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(self, home: str) -> None:
+        self._home = home
         self._reader = Reader()
         self._met: dict[int, int] = {}
         self._objects: list[FunctionType | type] = []
@@ -150,7 +164,7 @@ class _Walk:
         if not isinstance(value, FunctionType | type):
             return None
         namespace = _namespace(value)
-        if package_of(namespace) == self._package:
+        if home_of(namespace) == self._home:
             if value.__name__ == "<lambda>":
                 self._refuse(name, "a lambda", "write it as a def")
             if isinstance(value, type) and "<locals>" in value.__qualname__:
@@ -175,14 +189,14 @@ class _Walk:
         if not isinstance(value, BuiltinFunctionType | MethodDescriptorType | WrapperDescriptorType):
             return None
         home = getattr(value, "__module__", None) or getattr(value, "__objclass__", type(None)).__module__
-        if home.partition(".")[0] == self._package:
+        if home.partition(".")[0] == self._home:
             self._refuse(name, "compiled code of the package itself", "call it from a package of its own")
         return ["foreign", home, value.__qualname__]
 
     def _module(self, value: object, name: str) -> Identity | None:
         if not isinstance(value, ModuleType):
             return None
-        if package_of(vars(value)) == self._package:
+        if home_of(vars(value)) == self._home:
             self._refuse(name, "a module of the package as a value", "read the attribute itself: module.name")
         return ["module", value.__name__]
 
@@ -219,7 +233,7 @@ class _Walk:
         self, passage: Passage, namespace: Mapping[str, Any], cells: Mapping[str, CellType], where: str
     ) -> list[tuple[str, Identity]]:
         for module in passage.imports:
-            if module.partition(".")[0] in ("", self._package):
+            if _home_of_module(module.partition(".")[0]) in ("", self._home):
                 mend = "import it at the top of the module"
                 self._refuse(
                     f"{module} in {where}", "a module of the package, imported inside a function", mend
@@ -232,7 +246,7 @@ class _Walk:
                 continue
             name, value = root, _look_up(root, namespace, cells)
             for attribute in attributes:
-                if not isinstance(value, ModuleType) or package_of(vars(value)) != self._package:
+                if not isinstance(value, ModuleType) or home_of(vars(value)) != self._home:
                     break
                 name, value = f"{name}.{attribute}", getattr(value, attribute, UNDEFINED)
             if name not in edges:
@@ -247,6 +261,14 @@ class _Walk:
             why="evidence is bound to the reference's text and constants, and this is neither",
             next_step=mend or "make it an argument, or a constant at the top level of the module",
         )
+
+
+def _home_of_module(name: str) -> str:
+    """`home_of` for a top-level module that need not be imported yet. A relative import has no name."""
+    spec = importlib.util.find_spec(name) if name else None
+    if spec is None or spec.submodule_search_locations is not None or spec.origin is None:
+        return name
+    return str(Path(spec.origin).absolute().parent)
 
 
 def _namespace(value: FunctionType | type) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilegate.errors import GuardMiss
 from tilegate.records.miss import Miss, MissReason
-from tilegate.runtime.dispatch import Explanation
+from tilegate.runtime.explanation import Explanation
 
 
 class Unserved:
