@@ -182,6 +182,13 @@ def test_a_regression_is_faced_again_and_only_by_artifacts_that_it_fits():
     assert again == [structs.replace(failed, origin=Origin.REGRESSION)]
 
 
+def test_a_failure_with_values_that_the_contract_excludes_by_now_is_not_held_against_it():
+    failed = [entry_at({"n": 5}, values=Values.NAN), entry_at({"n": 5}, values=Values.HUGE)]
+    plan = plan_for(ROWS, manifest_of(ROWS, {"n": (8,)}), regressions=failed)
+    again = [entry.values for entry in plan.entries if entry.origin is Origin.REGRESSION]
+    assert (ROWS.non_finite, again) == (NonFinite.EXCLUDED, [Values.HUGE])
+
+
 def test_a_regression_is_never_thinned_away():
     failed = [entry_at({"n": n}) for n in range(100_000, 100_000 + MAX_ENTRIES)]
     plan = plan_for(ROWS, manifest_of(ROWS, {}), regressions=failed)

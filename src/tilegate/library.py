@@ -6,10 +6,13 @@ could be changed between the hash and the opening.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
+import importlib
 import itertools
 import os
+import sys
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +22,9 @@ from tilegate.records.shape import INT32_MAX, Range, ShapeClass
 
 ENTRY = "tilegate_entry"
 IDENTITY = "tilegate_identity"
+
+NO_BUILD = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
+"""tvm_ffi reads it once, when it is imported."""
 
 _opened = itertools.count(1)
 
@@ -63,9 +69,7 @@ def open_library(data: bytes, *, identity: str) -> Library:
         TrustError: the library says it is another than its manifest does.
         ToolError: the loader would not have it.
     """
-    import tvm_ffi  # noqa: PLC0415 - `import tilegate` must stay cheap
-
-    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")
+    load = _ffi().get_global_func("ffi.Module.load_from_file.so")
     descriptor = _sealed(data)
     try:
         module = load(_fresh_path(descriptor), "so")
@@ -87,6 +91,37 @@ def open_library(data: bytes, *, identity: str) -> Library:
             why=f"the library says {found[:80]}",
         )
     return Library(module, entry)
+
+
+def _ffi() -> Any:
+    """tvm_ffi, imported so that no compiler starts.
+
+    Where torch cannot hand tensors over natively, and torch_c_dlpack_ext cannot teach it to, importing tvm_ffi
+    would build that in C++. Without it tensors go through `__dlpack__`: slower, and right all the same.
+    """
+    if "tvm_ffi" in sys.modules or _torch_exchanges():
+        return importlib.import_module("tvm_ffi")
+    before = os.environ.get(NO_BUILD)
+    os.environ[NO_BUILD] = "1"
+    try:
+        return importlib.import_module("tvm_ffi")
+    finally:
+        if before is None:
+            del os.environ[NO_BUILD]
+        else:
+            os.environ[NO_BUILD] = before
+
+
+def _torch_exchanges() -> bool:
+    """Whether torch has the DLPack exchange API, of itself or from the extension for older ones."""
+    for module in ("torch", "torch_c_dlpack_ext"):
+        # AttributeError: the extension is for another torch. tvm_ffi would take its build for the cure.
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            importlib.import_module(module)
+        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        if any(hasattr(tensor, f"__{name}_exchange_api__") for name in ("dlpack_c", "c_dlpack")):
+            return True
+    return False
 
 
 def _sealed(data: bytes) -> int:

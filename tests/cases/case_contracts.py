@@ -15,11 +15,10 @@ def gemm(a, b):
     return a @ b
 
 
-@tilegate.operator(inputs={"x": "int32[n]"}, outputs={"y": "int32[n]"}, served=[{"n": 64}])
-def odd_part(x):
-    """x without its factors of two; zero stays zero."""
-    lowest_bit = torch.where(x == 0, 1, x & -x)
-    return x // lowest_bit
+@tilegate.operator(inputs={"x": "float32[n]"}, outputs={"y": "float32[n]"}, served=[{"n": 64}])
+def significand(x):
+    """|x| over the power of two below it: in [1, 2), and zero for zero."""
+    return 2 * torch.frexp(x).mantissa.abs()
 
 
 @tilegate.operator(

@@ -1,4 +1,4 @@
-"""Divides factors of two out of every number, one at a time: zero never runs out of them."""
+"""Doubles a number until it reaches one: zero never does."""
 
 import tilelang
 import tilelang.language as T
@@ -6,16 +6,18 @@ import tilelang.language as T
 import tilegate
 
 
-@tilegate.kernel("case_contracts:odd_part", specialize={"n": 64})
+@tilegate.kernel("case_contracts:significand", specialize={"n": 64})
 @tilelang.jit
 def value_dependent_hang(n):
     @T.prim_func
-    def halve(x: T.Tensor((n,), "int32"), y: T.Tensor((n,), "int32")):
+    def scale_up(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
         with T.Kernel(n) as i:
-            rest = T.alloc_local((1,), "int32")
-            rest[0] = x[i]
-            while rest[0] % 2 == 0:
-                rest[0] = rest[0] // 2
+            rest = T.alloc_local((1,), "float32")
+            rest[0] = T.abs(x[i])
+            while rest[0] < 1.0:
+                rest[0] = rest[0] * 2.0
+            while rest[0] >= 2.0:
+                rest[0] = rest[0] * 0.5
             y[i] = rest[0]
 
-    return halve
+    return scale_up

@@ -115,10 +115,14 @@ def _checks(contract: Contract, varying: list[tuple[str, str]]) -> list[tuple[st
             MissReason.GRAD,
         ),
         (" or ".join(f"{t}.is_neg()" for t in tensors), MissReason.NEGATIVE_BIT),
-        ("_tg_modes() or _tg_transform() is not None or _tg_forward._current_level >= 0", MissReason.TRACING),
+        (
+            "_tg_modes() or _tg_transform() is not None or _tg_forward._current_level >= 0 or _tg_jit()",
+            MissReason.TRACING,
+        ),
     ]
-    if alone:
-        checks.append((" or ".join(f"{n} != _tg_fixed_{n}" for n in alone), MissReason.SPECIALIZATION))
+    if alone:  # a tensor may be equal to a number, and carry a gradient besides
+        conditions = (f"{n} != _tg_fixed_{n} or _tg_isinstance({n}, _tg_Tensor)" for n in alone)
+        checks.append((" or ".join(conditions), MissReason.SPECIALIZATION))
     return checks
 
 
@@ -184,6 +188,8 @@ def _torch_names() -> dict[str, Any]:
     return {
         "_tg_torch": torch,
         "_tg_type": type,
+        "_tg_isinstance": isinstance,
+        "_tg_Tensor": torch.Tensor,
         "_tg_PLAIN": frozenset({torch.Tensor, torch.nn.Parameter}),
         "_tg_empty": torch.empty,
         "_tg_empty_like": torch.empty_like,
@@ -192,5 +198,6 @@ def _torch_names() -> dict[str, Any]:
         "_tg_modes": torch._C._len_torch_dispatch_stack,  # noqa: SLF001 - no public name; since torch 2.0
         "_tg_transform": torch._C._functorch.peek_interpreter_stack,  # noqa: SLF001 - likewise
         "_tg_forward": forward_ad,
+        "_tg_jit": torch._C._is_tracing,  # noqa: SLF001 - as torch.jit.is_tracing, without its wrapper
         "_tg_touched": torch.autograd.graph.increment_version,
     }

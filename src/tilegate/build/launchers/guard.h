@@ -97,6 +97,8 @@ static inline int64_t tg_read_tensor(tg_call *call, int i, const DLTensor *t) {
   call->view[i].strides = call->strides[i];
   call->view[i].data = (char *)t->data + t->byte_offset;
   call->view[i].byte_offset = 0;
+  /* torch has tensors without memory: zeros that autograd made up, wrappers. */
+  if (elements && !t->data) return TG_REFUSE(TG_NOT_A_TENSOR, i, 0);
   call->bytes[i] = elements * (want->dtype_bits / 8);
   if (elements > call->max_elements) call->max_elements = elements;
   if (elements) call->address_bits |= (uintptr_t)call->view[i].data;
