@@ -103,8 +103,9 @@ def elaboration_of(
             dtype=contract.dtype_of(t, dict(spec.dtypes)),
             dims=tuple(spec.axes.get(d, d) if isinstance(d, str) else d for d in t.dims),
             written=any(o.name == t.name for o in contract.outputs),
+            strided=t.strided,
         )
-        for t in contract.arguments
+        for t in contract.arguments_given(spec.attributes)
     )
     symbols = tuple(dict.fromkeys(d for t in tensors for d in t.dims if isinstance(d, str)))
     return Elaboration(

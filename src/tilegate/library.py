@@ -32,12 +32,12 @@ _opened = itertools.count(1)
 class Rows:
     """The table that the guard in C reads: the rows of some shape classes, each behind a hit counter.
 
-    Layout in 64-bit integers: n, then for each class: hits, alignment, max_elements, (start, stop, step)...
+    Layout in 64-bit integers: n, then for each class: hits, alignment, max_elements, dense, (start, stop, step)...
     """
 
     def __init__(self, classes: Iterable[ShapeClass], symbols: tuple[str, ...]) -> None:
         rows = [c.row(symbols) for c in classes]
-        self._width = 3 + 3 * len(symbols)
+        self._width = 4 + 3 * len(symbols)
         self._numbers = array("q", [len(rows), *(n for row in rows for n in (0, *row))])
         self.address = self._numbers.buffer_info()[0]
 
@@ -46,7 +46,7 @@ class Rows:
         """For evaluation: the artifact's own argument checks are all that may refuse."""
         anything = Range(start=0, stop=INT32_MAX)
         axes = dict.fromkeys(symbols, anything)
-        return cls([ShapeClass(axes=axes, alignment_bytes=1, max_elements=2**62)], symbols)
+        return cls([ShapeClass(axes=axes, alignment_bytes=1, max_elements=2**62, dense=False)], symbols)
 
     def hits(self) -> tuple[int, ...]:
         """Calls that each class has admitted, in order."""

@@ -29,7 +29,7 @@ def abi_header(elaboration: Elaboration, *, identity: str, device_type: int) -> 
             f'#define TG_IDENTITY "{identity}"',
             f"#define TG_HOST_ENTRY __tvm_ffi_{elaboration.entry}",
             "typedef struct { int32_t symbol; int64_t extent; } tg_dim;",
-            "typedef struct { uint8_t dtype_code, dtype_bits, written; int32_t ndim;",
+            "typedef struct { uint8_t dtype_code, dtype_bits, written, strided; int32_t ndim;",
             "                 const tg_dim *dims; } tg_tensor;",
             *dims,
             "static const tg_tensor tg_tensors[TG_TENSORS] = {",
@@ -47,6 +47,4 @@ def _dims(i: int, tensor: TensorAbi, symbols: tuple[str, ...]) -> str:
 
 def _row(i: int, tensor: TensorAbi) -> str:
     code, bits = dlpack_dtype(tensor.dtype)
-    return (
-        f"  {{{code}, {bits}, {int(tensor.written)}, {len(tensor.dims)}, tg_dims_{i}}}, /* {tensor.name} */"
-    )
+    return f"  {{{code}, {bits}, {int(tensor.written)}, {int(tensor.strided)}, {len(tensor.dims)}, tg_dims_{i}}}, /* {tensor.name} */"

@@ -91,7 +91,7 @@ def _arguments(
     import tilelang.language as T  # noqa: N812, PLC0415 - as TileLang's own docs spell it
     import torch  # noqa: PLC0415
 
-    tensors = {t.name: t for t in contract.arguments}
+    tensors = {t.name: t for t in contract.arguments_given(spec.attributes)}
     filled: dict[str, Any] = {}
     for parameter in signature.parameters.values():
         name = binding.parameters.get(parameter.name, parameter.name)
@@ -135,8 +135,9 @@ def _read(
             dtype=request.contract.dtype_of(tensor, dict(spec.dtypes)),
             dims=tuple(spec.axes.get(d, d) if isinstance(d, str) else d for d in tensor.dims),
             written=any(o.name == tensor.name for o in request.contract.outputs),
+            strided=tensor.strided,
         )
-        for tensor in request.contract.arguments
+        for tensor in request.contract.arguments_given(spec.attributes)
     )
     tiles, stages = _tiles(function, axes)
     ir = tvm.ir.save_json(function).encode()
@@ -166,8 +167,11 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
     1. As many buffers as the contract has arguments, in the same order.
     2. Same rank and dtype.
     3. A constant extent equals the specialized or constant one; a symbol stands for one dynamic axis.
+    4. A strided input has a symbol for every stride but the last.
     """
-    wanted = contract.arguments
+    from tvm.tirx import Var  # noqa: PLC0415
+
+    wanted = contract.arguments_given(spec.attributes)
     if len(function.params) != len(wanted):  # (1)
         raise Diagnosed("tensor-count", numbers={"got": len(function.params), "expected": len(wanted)})
     axes: dict[Any, str] = {}
@@ -184,6 +188,8 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
         for extent, dim in zip(buffer.shape, tensor.dims, strict=True):  # (3)
             fixed = spec.axes.get(dim) if isinstance(dim, str) else dim
             _match_extent(extent, fixed, tensor.name, dim if isinstance(dim, str) else tensor.name, axes)
+        if tensor.strided and not all(isinstance(stride, Var) for stride in buffer.strides[:-1]):  # (4)
+            raise Diagnosed("strides-baked", tensor=tensor.name)
     return axes
 
 

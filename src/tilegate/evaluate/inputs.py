@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from tilegate.records.contract import Contract, TensorSpec, ValueRange
-from tilegate.records.plan import Entry, Values
+from tilegate.records.plan import Entry, Layout, Values
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,8 @@ def make_inputs(contract: Contract, entry: Entry, seed: int) -> dict[str, torch.
     import torch  # noqa: PLC0415 - heavy, and only needed inside jobs
 
     generator = torch.Generator().manual_seed(seed)
-    return {t.name: _tensor(contract, t, entry, generator) for t in contract.inputs}
+    given = contract.inputs_given(entry.workload.attributes)
+    return {t.name: _tensor(contract, t, entry, generator) for t in given}
 
 
 def extents(tensor: TensorSpec, axes: dict[str, int]) -> tuple[int, ...]:
@@ -49,14 +50,21 @@ def _tensor(contract: Contract, spec: TensorSpec, entry: Entry, generator: torch
     dtype: torch.dtype = getattr(torch, contract.dtype_of(spec, entry.workload.dtypes))
     declared = contract.values.get(spec.name)
     if dtype is torch.bool:
-        return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
+        return _expanded(torch.randint(0, 2, shape, generator=generator).to(torch.bool), spec, entry)
     if dtype.is_floating_point:
         values = _floats(shape, dtype, entry.values, declared, generator)
     else:
         values = _integers(shape, dtype, entry.values, declared, generator)
     if declared is not None:
         values = values.clamp(declared.low, declared.high)
-    return values.to(dtype).contiguous()
+    return _expanded(values.to(dtype), spec, entry)
+
+
+def _expanded(values: torch.Tensor, spec: TensorSpec, entry: Entry) -> torch.Tensor:
+    """What stride 0 can hold: rows that are all the first one."""
+    if spec.strided and entry.layout is Layout.EXPANDED and values.dim() > 1 and values.numel():
+        values = values[..., :1, :].expand(values.shape)
+    return values.contiguous()
 
 
 def _floats(

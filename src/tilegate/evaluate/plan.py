@@ -7,7 +7,7 @@ In this order, each entry once:
    (`rules.points`), so that coverage may infer up to the largest extent that is served. The other axes hold
    two whole tiles: a kernel that loses the tail of one axis must still be able to pass on the others;
 3. boundaries: 0, 1, one around the tile, primes, one below the largest that is served, and the corners;
-4. value classes, and data that is aligned to one element only, at two shapes each;
+4. value classes, data that is aligned to one element only, and views where they are allowed;
 5. regressions: what ever failed is faced again.
 """
 
@@ -18,7 +18,7 @@ from itertools import product
 
 from tilegate.records.artifact import Elaboration, Manifest
 from tilegate.records.contract import EPSILON, Contract, NonFinite, TensorSpec, ValueRange
-from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
+from tilegate.records.plan import STRIDED, Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.records.policy import Density, Policy
 from tilegate.records.shape import Range
 from tilegate.rules.points import Axis, Point, axes_of, buckets, point_of, witnesses
@@ -28,6 +28,9 @@ MAX_ENTRIES = 4000
 
 MAX_SERVED = 2000
 """Served shapes that a plan names one by one, the first ones given; residues speak for the rest."""
+
+MAX_SERVED_VIEWS = 16
+"""Served shapes at which views are tried, the first ones given."""
 
 MAX_CORNERS = 128
 
@@ -82,6 +85,7 @@ def make_plan(
             for v in value_classes(contract, elaboration)
         ),
         *((point, Layout.OFFSET, Values.NORMAL, Origin.LAYOUT) for point in shapes),
+        *_views(elaboration, (*known[:MAX_SERVED_VIEWS], *shapes)),
     ]
     split = min(len(known), MAX_SERVED)
     room = MAX_ENTRIES - len({row[:3] for row in others})
@@ -101,6 +105,13 @@ _Row = tuple[Point, Layout, Values, Origin]
 
 def _normal(points: Iterable[Point], origin: Origin) -> Iterator[_Row]:
     return ((point, Layout.ALIGNED, Values.NORMAL, origin) for point in points)
+
+
+def _views(elaboration: Elaboration, points: Sequence[Point]) -> Iterator[_Row]:
+    """(4) Strided inputs are views where they are served: every layout that only they can have."""
+    if any(tensor.strided for tensor in elaboration.tensors):
+        for layout in STRIDED:
+            yield from ((point, layout, Values.NORMAL, Origin.LAYOUT) for point in points)
 
 
 def _entries(contract: Contract, elaboration: Elaboration, rows: Iterable[_Row]) -> Iterator[Entry]:

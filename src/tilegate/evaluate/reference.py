@@ -50,7 +50,9 @@ def _call(
     reference: Callable[..., Any], contract: Contract, numbered: Numbered, made: dict[str, torch.Tensor]
 ) -> list[torch.Tensor]:
     arguments = {name: tensor.clone() for name, tensor in made.items()}
-    returned = reference(**arguments, **numbered.entry.workload.attributes)
+    chosen = numbered.entry.workload.attributes
+    attributes = {a.name: chosen[a.name] for a in contract.attributes if a.name in chosen}
+    returned = reference(**arguments, **attributes)
     values = returned if isinstance(returned, tuple) else (returned,)
     if len(values) != len(contract.outputs):
         raise TypeError("number of outputs")

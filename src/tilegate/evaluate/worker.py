@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from tilegate.evaluate.arena import Region
 from tilegate.evaluate.inputs import digest_inputs, extents, make_inputs
 from tilegate.evaluate.requests import Facts, Numbered, RunRequest
@@ -46,33 +48,40 @@ def _run_entry(
 
     made = make_inputs(contract, numbered.entry, numbered.seed)
     workload, layout = numbered.entry.workload, numbered.entry.layout
+    arguments = contract.arguments_given(workload.attributes)
     regions = {
         t.name: Region(
-            extents(t, workload.axes), getattr(torch, contract.dtype_of(t, workload.dtypes)), layout
+            extents(t, workload.axes),
+            getattr(torch, contract.dtype_of(t, workload.dtypes)),
+            layout,
+            strided=t.strided,
         )
-        for t in contract.arguments
+        for t in arguments
     }
     runs: list[dict[str, bytes]] = []
+    before: dict[str, bytes] = {}
     for poison in POISONS:
         for name, region in regions.items():
             if name in made:
-                region.tensor.copy_(made[name])
+                region.put(made[name])
+                before[name] = region.data()
             else:
                 region.fill(poison)
-        tensors = [regions[t.name].tensor for t in contract.arguments]
+        tensors = [regions[t.name].tensor for t in arguments]
         refusal = library.entry(*tensors, rows.address)
         if refusal:
             facts = Facts(index=numbered.index, inputs=digest_inputs(made), refusal=refusal)
             return facts, []
         runs.append({o.name: regions[o.name].data() for o in contract.outputs})
-    return _facts(contract, numbered.index, made, regions, runs), list(runs[0].values())
+    facts = _facts(contract, numbered.index, regions, before, runs)
+    return structs.replace(facts, inputs=digest_inputs(made)), list(runs[0].values())
 
 
 def _facts(
     contract: Contract,
     index: int,
-    made: dict[str, torch.Tensor],
     regions: dict[str, Region],
+    before: dict[str, bytes],
     runs: list[dict[str, bytes]],
 ) -> Facts:
     unwritten: dict[str, int] = {}
@@ -86,12 +95,12 @@ def _facts(
         differs = first.ne(second) & ~poisoned
         if bool(differs.any()):
             unstable[output.name] = int(differs.sum())
-    read_only = [name for name in made if name not in contract.in_place]
+    read_only = [name for name in before if name not in contract.in_place]
     return Facts(
         index=index,
-        inputs=digest_inputs(made),
+        inputs="",
         outside=tuple(name for name, region in regions.items() if not region.canaries_alive()),
-        modified=tuple(n for n in read_only if _bytes(made[n]) != regions[n].data()),
+        modified=tuple(n for n in read_only if before[n] != regions[n].data()),
         unwritten=unwritten,
         unstable=unstable,
     )
@@ -107,10 +116,3 @@ def _words(data: bytes, item: int) -> torch.Tensor:
 
 def _poison(byte: int, item: int) -> int:
     return byte if item == 1 else int.from_bytes(bytes([byte]) * item, "little", signed=True)
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    import torch  # noqa: PLC0415
-
-    data: bytes = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return data

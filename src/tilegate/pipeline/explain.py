@@ -73,7 +73,7 @@ def explain(
 
 
 def _workload(contract: Contract, words: Mapping[str, str]) -> Workload:
-    known = [*contract.axes, *contract.dtypes, *(a.name for a in contract.attributes)]
+    known = [*contract.axes, *contract.dtypes, *(a.name for a in contract.choices)]
     for word in words:
         if word not in known:
             near = difflib.get_close_matches(word, known, n=1)
@@ -93,7 +93,7 @@ def _workload(contract: Contract, words: Mapping[str, str]) -> Workload:
     except ValueError:
         raise UsageError("an extent is not a whole number", next_step="write axis=123") from None
     attributes: dict[str, AttributeValue] = {}
-    for attribute in contract.attributes:
+    for attribute in contract.choices:
         if attribute.name in words:
             attributes[attribute.name] = _value(attribute.kind, words[attribute.name])
         elif attribute.default is not None:

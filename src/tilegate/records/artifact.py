@@ -9,7 +9,7 @@ from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 
 ABI = "tilegate-abi/1"
-"""`int64 __tvm_ffi_tilegate_entry(tensor..., int64 guard_row_address)`: docs/records.md."""
+"""`int64 __tvm_ffi_tilegate_entry(tensor..., int64 table_address)`: docs/records.md."""
 
 
 class TensorAbi(Record, frozen=True):
@@ -19,6 +19,7 @@ class TensorAbi(Record, frozen=True):
     dtype: Name
     dims: tuple[int | Name, ...]
     written: bool
+    strided: bool = False
 
 
 class Elaboration(Document, frozen=True, tag="tilegate.elaboration/1"):

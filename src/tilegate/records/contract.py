@@ -7,6 +7,7 @@ the tensors that carry it together; an *attribute* is a non-tensor argument.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -33,9 +34,14 @@ class TensorSpec(Record, frozen=True):
     name: Name
     dtype: Name
     dims: tuple[int | Name, ...]
+    strided: bool = False
+    """An input that may be a view: any strides, but 1 in the last dim. Otherwise it is contiguous."""
+    optional: bool = False
+    """An input that may be None."""
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(str(d) for d in self.dims)}]"
+        words = [" strided"] * self.strided + [" optional"] * self.optional
+        return f"{self.dtype}[{', '.join(str(d) for d in self.dims)}]{''.join(words)}"
 
 
 class Attribute(Record, frozen=True):
@@ -116,6 +122,21 @@ class Contract(Document, frozen=True, tag="tilegate.contract/1"):
     def arguments(self) -> tuple[TensorSpec, ...]:
         """What a kernel is called with: the inputs, then the outputs that are not in place."""
         return (*self.inputs, *(o for o in self.outputs if o.name not in self.in_place))
+
+    @property
+    def choices(self) -> tuple[Attribute, ...]:
+        """The attributes, and for each optional input whether it is given: what an artifact fixes beside
+        extents and dtypes.
+        """
+        given = (Attribute(name=t.name, kind="bool", default=False) for t in self.inputs if t.optional)
+        return (*self.attributes, *given)
+
+    def arguments_given(self, choices: Mapping[str, object]) -> tuple[TensorSpec, ...]:
+        """`arguments` without the optional inputs that are not given."""
+        return tuple(t for t in self.arguments if not t.optional or choices.get(t.name))
+
+    def inputs_given(self, choices: Mapping[str, object]) -> tuple[TensorSpec, ...]:
+        return tuple(t for t in self.inputs if not t.optional or choices.get(t.name))
 
     def dtype_of(self, tensor: TensorSpec, dtypes: dict[str, str]) -> str:
         """The concrete dtype of a tensor under an assignment of the dtype variables."""

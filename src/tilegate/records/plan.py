@@ -16,6 +16,16 @@ class Layout(enum.Enum):
     """Contiguous, 64-byte aligned."""
     OFFSET = "offset"
     """Contiguous, aligned to one element only: a view into something larger."""
+    PERMUTED = "permuted"
+    """Strided inputs lie with their outer dims in another order: a transposed view."""
+    GAPPED = "gapped"
+    """Strided inputs are slices of something wider; their rows begin anywhere."""
+    EXPANDED = "expanded"
+    """Strided inputs repeat along the last but one dim: stride 0."""
+
+
+STRIDED = (Layout.PERMUTED, Layout.GAPPED, Layout.EXPANDED)
+"""Layouts that only strided inputs can have."""
 
 
 class Values(enum.Enum):

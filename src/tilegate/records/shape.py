@@ -41,6 +41,8 @@ class ShapeClass(Record, frozen=True):
     """Every data pointer is a multiple of this."""
     max_elements: int = INT32_MAX
     """No tensor has more elements."""
+    dense: bool = True
+    """False: evidence holds for every stride that the contract allows."""
     exact: bool = False
     """True: a single workload that itself passed. False: inferred, at the density policy asks for."""
 
@@ -48,10 +50,10 @@ class ShapeClass(Record, frozen=True):
         return all(extents[axis] in span for axis, span in self.axes.items())
 
     def row(self, symbols: tuple[str, ...]) -> tuple[int, ...]:
-        """The numbers the guard reads: alignment, element limit, then start, stop, step of each symbol."""
+        """The numbers the guard reads: alignment, element limit, dense, then start, stop, step of each symbol."""
         spans = [self.axes[symbol] for symbol in symbols]
         numbers = [n for span in spans for n in (span.start, span.stop, span.step)]
-        return (self.alignment_bytes, self.max_elements, *numbers)
+        return (self.alignment_bytes, self.max_elements, int(self.dense), *numbers)
 
     def __str__(self) -> str:
         return ", ".join(self.axes[axis].explain(axis) for axis in sorted(self.axes)) or "every call"

@@ -21,10 +21,22 @@ def coherent(where: str, contract: Contract) -> None:
     _in_place(where, contract)
     _words(where, contract)  # (3)
     _references(where, contract)
+    _views(where, contract)
+
+
+def _views(where: str, contract: Contract) -> None:
+    """Outputs are allocated by us; what is optional decides nothing that a call needs."""
+    for tensor in contract.outputs:
+        if tensor.strided or tensor.optional:
+            wrong(where, f"output {tensor.name} is {tensor}", "only inputs may be strided or optional")
+    for tensor in contract.inputs:
+        if tensor.strided and not tensor.dims:
+            wrong(where, f"strided input {tensor.name} has no dims", "remove `strided`")
 
 
 def _dtypes(where: str, contract: Contract) -> None:
     used: dict[str, bool] = {}
+    required = [tensor for tensor in contract.inputs if not tensor.optional]
     for tensor in (*contract.inputs, *contract.outputs):
         if tensor.dtype not in DTYPES and tensor.dtype not in contract.dtypes:
             near = did_you_mean(tensor.dtype, (*DTYPES, *contract.dtypes))
@@ -33,7 +45,7 @@ def _dtypes(where: str, contract: Contract) -> None:
                 f"tensor {tensor.name} has the unknown dtype {tensor.dtype!r}",
                 f'{near} A dtype variable needs alternatives: dtypes={{"{tensor.dtype}": ("float32",)}}',
             )
-        used[tensor.dtype] = used.get(tensor.dtype, False) or tensor in contract.inputs
+        used[tensor.dtype] = used.get(tensor.dtype, False) or tensor in required
     for variable in contract.dtypes:
         if variable not in used:
             wrong(
@@ -50,7 +62,15 @@ def _dtypes(where: str, contract: Contract) -> None:
 def _outputs(where: str, contract: Contract) -> None:
     if not contract.outputs:
         wrong(where, "there are no outputs", 'declare at least one: outputs={"y": "T[tokens]"}')
-    axes = [dim for tensor in contract.inputs for dim in tensor.dims if isinstance(dim, str)]
+    required = [tensor for tensor in contract.inputs if not tensor.optional]
+    if not required:
+        wrong(where, "every input is optional", "declare one that is always given: its device decides")
+    axes = [dim for tensor in required for dim in tensor.dims if isinstance(dim, str)]
+    for tensor in contract.inputs:
+        for dim in tensor.dims:
+            if isinstance(dim, str) and dim not in axes:
+                mend = "give an input that is always there this axis, or write a constant extent"
+                wrong(where, f"only optional inputs have the axis {dim!r}", mend)
     for tensor in contract.outputs:
         for dim in tensor.dims:
             if isinstance(dim, str) and dim not in axes:

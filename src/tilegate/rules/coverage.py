@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import Record
 from tilegate.records.contract import DTYPES, Contract
 from tilegate.records.evaluation import Evaluation
-from tilegate.records.plan import Plan, Values
+from tilegate.records.plan import STRIDED, Layout, Plan, Values
 from tilegate.records.policy import Density, Policy
 from tilegate.records.shape import INT32_MAX, Range, ShapeClass
 from tilegate.records.verdict import Reason
@@ -62,7 +63,7 @@ def cover(
     1. Only evaluations that belong to the artifact and the contract are read.
     2. Values cannot be guarded: where a shape passed with normal values and failed with others, the whole
        kernel is rejected. Where normal values never passed, it is the shape that fails.
-    3. Layouts can: once offset data failed, only aligned data is served.
+    3. Layouts can: once offset data failed, only aligned data is served; once a view did, only dense data.
     4. Every other failure fails its shape, whatever the verdict.
     5. Boxes, where policy infers; what was served and passed outside of them becomes an exact class.
 
@@ -81,14 +82,14 @@ def cover(
         return Coverage(rejected=(_nothing_passed(known),))
     if known.value_faults:  # (2)
         return Coverage(rejected=tuple(_value_dependent(known, symbols)))
-    alignment = _alignment(manifest, known)  # (3)
+    layout = _Layouts(_alignment(manifest, known), _dense(manifest, known))  # (3)
     passing = {point for point in known.passed - known.failed if max(point, default=0) <= INT32_MAX}  # (4)
     boxes = _boxes(manifest, known, passing, policy)  # (5)
     every = policy.density is Density.EXACT or not symbols
     alone = _outside(passing if every else passing & known.served, boxes)
     classes = (
-        *(_class(symbols, box, alignment) for box in boxes),
-        *(_exact(symbols, point, alignment) for point in alone),
+        *(_class(symbols, box, layout) for box in boxes),
+        *(_exact(symbols, point, layout) for point in alone),
     )
     notes = (*_notes_on_limits(known, symbols, boxes), *_notes_on_rest(known, passing, boxes, alone))
     if not classes:
@@ -98,7 +99,7 @@ def cover(
 
 def _alignment(manifest: Manifest, known: Evidence) -> int:
     """(3) One element of the widest dtype where offset data passed throughout, in bytes."""
-    if known.offset_faults or not known.offset_passes:
+    if not known.held(Layout.OFFSET):
         return ALIGNED_BYTES
     sizes = (DTYPES.get(tensor.dtype, ALIGNED_BYTES) for tensor in manifest.elaboration.tensors)
     return max(sizes, default=ALIGNED_BYTES)
@@ -111,13 +112,24 @@ def _boxes(manifest: Manifest, known: Evidence, passing: set[Point], policy: Pol
     return find_boxes(passing, known.failed, axes, policy.min_passes)
 
 
-def _class(symbols: tuple[str, ...], box: Box, alignment: int) -> ShapeClass:
-    return ShapeClass(axes=dict(zip(symbols, box, strict=True)), alignment_bytes=alignment)
+def _dense(manifest: Manifest, known: Evidence) -> bool:
+    """(3) False where some input may be a view and every kind of view passed throughout."""
+    return not (any(t.strided for t in manifest.elaboration.tensors) and known.held(*STRIDED))
 
 
-def _exact(symbols: tuple[str, ...], point: Point, alignment: int) -> ShapeClass:
+class _Layouts(NamedTuple):
+    alignment_bytes: int
+    dense: bool
+
+
+def _class(symbols: tuple[str, ...], box: Box, layout: _Layouts) -> ShapeClass:
+    axes = dict(zip(symbols, box, strict=True))
+    return ShapeClass(axes=axes, alignment_bytes=layout.alignment_bytes, dense=layout.dense)
+
+
+def _exact(symbols: tuple[str, ...], point: Point, layout: _Layouts) -> ShapeClass:
     axes = {symbol: Range(start=extent, stop=extent) for symbol, extent in zip(symbols, point, strict=True)}
-    return ShapeClass(axes=axes, alignment_bytes=alignment, exact=True)
+    return ShapeClass(axes=axes, alignment_bytes=layout.alignment_bytes, dense=layout.dense, exact=True)
 
 
 def _inside(point: Point, box: Box) -> bool:
@@ -211,7 +223,10 @@ def _notes_on_rest(
         yield f"{len(alone)} served shapes passed outside every box: each is a class of its own"
     if left:
         yield f"{left} shapes passed but are in no class: too few to infer from, and not served"
-    if known.offset_faults:
-        yield f"data aligned to {ALIGNED_BYTES} bytes: {known.offset_faults} results with offset data failed"
+    offset, views = known.faults_of(Layout.OFFSET), known.faults_of(*STRIDED)
+    if offset:
+        yield f"data aligned to {ALIGNED_BYTES} bytes: {offset} results with offset data failed"
+    if views:
+        yield f"dense data: {views} results with strided views failed"
     if known.missing:
         yield f"{known.missing} of {known.entries} plan entries are missing"

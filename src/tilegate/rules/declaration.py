@@ -26,7 +26,7 @@ from tilegate.rules.spelling import KINDS, NAME, did_you_mean, identifier, name_
 REQUIRED: Final = object()
 """Stands for "no default", so that a default of None can be told apart (and refused)."""
 
-_TENSOR = re.compile(r"\s*([A-Za-z_][\w.]*)\s*\[(.*)\]\s*\Z", re.ASCII)
+_TENSOR = re.compile(r"\s*([A-Za-z_][\w.]*)\s*\[(.*)\]((?: +(?:strided|optional))*)\s*\Z", re.ASCII)
 
 
 class Parameter(NamedTuple):
@@ -39,7 +39,8 @@ class Parameter(NamedTuple):
 
 
 def parse_tensor(name: str, text: object) -> TensorSpec:
-    """`T[tokens, hidden]`, `float32[n, 64]`, or `float32[]` for a scalar tensor.
+    """`T[tokens, hidden]`, `float32[n, 64]`, or `float32[]` for a scalar tensor; behind it `strided` and
+    `optional`, where an input may be a view or None.
 
     Raises:
         ContractError: the text is not of that form.
@@ -52,7 +53,10 @@ def parse_tensor(name: str, text: object) -> TensorSpec:
         wrong(where, f"{text!r} does not describe a tensor", form)
     dtype, inside = match[1], match[2].strip()
     dims = tuple(_dim(where, piece.strip()) for piece in inside.split(",")) if inside else ()
-    return TensorSpec(name=name, dtype=dtype, dims=dims)
+    words = match[3].split()
+    return TensorSpec(
+        name=name, dtype=dtype, dims=dims, strided="strided" in words, optional="optional" in words
+    )
 
 
 def declare(
@@ -142,14 +146,24 @@ def _signature(
                 f"parameter {p.name} is not declared",
                 f'a tensor: inputs={{"{p.name}": "T[...]"}}; another value: attributes={{"{p.name}": float}}',
             )
-        if p.name in inputs and p.default is not REQUIRED:
-            wrong(
-                where,
-                f"input {p.name} has a default",
-                "remove it: every declared tensor is given in every call",
-            )
+        if p.name in inputs:
+            _tensor_default(where, p, str(inputs[p.name]))
     if not inputs:
         wrong(where, "there are no inputs", "declare at least one: its device decides where the kernel runs")
+
+
+def _tensor_default(where: str, parameter: Parameter, text: str) -> None:
+    optional = "optional" in text.rpartition("]")[2].split()
+    if optional and parameter.default is not None:
+        wrong(
+            where, f"optional input {parameter.name} has no default of None", f"write {parameter.name}=None"
+        )
+    if not optional and parameter.default is not REQUIRED:
+        wrong(
+            where,
+            f"input {parameter.name} has a default",
+            f'remove it, or declare the tensor optional: "{text} optional"',
+        )
 
 
 def _alternatives(where: str, name: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -232,14 +246,14 @@ def _workload(where: str, contract: Contract, line: Mapping[str, AttributeValue]
     if not isinstance(line, Mapping):
         wrong(where, f"served workload {line!r} is no mapping", 'write served=[{"tokens": 512}]')
     where = f"{where}, served {dict(line)!r}"
-    known = (*contract.axes, *contract.dtypes, *(a.name for a in contract.attributes))
+    known = (*contract.axes, *contract.dtypes, *(a.name for a in contract.choices))
     for word in line:
         if word not in known:
             wrong(where, f"unknown word {word!r}", did_you_mean(str(word), known))
     return Workload(
         axes={axis: _extent(where, axis, line) for axis in contract.axes},
         dtypes={t: _dtype(where, t, names, line) for t, names in contract.dtypes.items()},
-        attributes={a.name: _value(where, a, line) for a in contract.attributes},
+        attributes={a.name: _value(where, a, line) for a in contract.choices},
     )
 
 

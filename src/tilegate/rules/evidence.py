@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -52,7 +53,8 @@ class Evidence:
     """Shapes that passed at least once, with normal values and aligned."""
     served: set[Point] = field(default_factory=set)
     faults: list[Result] = field(default_factory=list)
-    offset_passes: int = 0
+    passes: Counter[Layout] = field(default_factory=Counter)
+    """Of normal values, by layout."""
     entries: int = 0
     missing: int = 0
 
@@ -78,16 +80,19 @@ class Evidence:
             self.faults.append((point, entry, verdict))
         elif stands_for_shape(entry):
             self.passed.add(point)
-        elif entry.layout is Layout.OFFSET:
-            self.offset_passes += 1
+        else:
+            self.passes[entry.layout] += 1
 
-    @property
-    def offset_faults(self) -> int:
-        return sum(entry.layout is Layout.OFFSET for _, entry, _ in self.faults)
+    def faults_of(self, *layouts: Layout) -> int:
+        return sum(entry.layout in layouts for _, entry, _ in self.faults)
+
+    def held(self, *layouts: Layout) -> bool:
+        """Each of the layouts passed somewhere, and none failed anywhere."""
+        return all(self.passes[layout] for layout in layouts) and not self.faults_of(*layouts)
 
     @property
     def failed(self) -> set[Point]:
-        """Points where something failed, other than offset data of a shape that passed aligned."""
+        """Points where something failed, other than another layout of a shape that passed aligned."""
         return {
             point
             for point, entry, _ in self.faults

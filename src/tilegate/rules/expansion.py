@@ -29,7 +29,7 @@ def expand(binding: Binding, contract: Contract) -> tuple[Specialization, ...]:
     Raises:
         BindingError: names the word and the mend.
     """
-    attributes = {a.name: a for a in contract.attributes}
+    attributes = {a.name: a for a in contract.choices}
     words = (*contract.axes, *contract.dtypes, *attributes)
     _dynamic(binding, contract, words)  # (1)
     _known(binding, contract, words)

@@ -53,7 +53,7 @@ def point_of(contract: Contract, elaboration: Elaboration, workload: Workload) -
         return None
     if any(workload.dtypes.get(name, dtype) != dtype for name, dtype in fixed.dtypes.items()):
         return None
-    for attribute in contract.attributes:
+    for attribute in contract.choices:
         built = fixed.attributes.get(attribute.name, attribute.default)
         asked = workload.attributes.get(attribute.name, attribute.default)
         if asked is not None and asked != built:

@@ -97,6 +97,11 @@ TEMPLATES: dict[str, Template] = {
         "one symbol of the kernel stands for axis {axis} of {tensor} and for axis {other}",
         "give both the same axis in the contract, or two symbols in the kernel",
     ),
+    "strides-baked": Template(
+        E.CONTRADICTION,
+        "{tensor} is strided in the contract and dense in the kernel",
+        "take it as T.StridedTensor with a T.dynamic symbol for every stride but the last",
+    ),
     "host-functions": Template(
         E.UNSUPPORTED,
         "the kernel lowers to {got} host functions, where one is linked",

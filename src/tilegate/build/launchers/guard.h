@@ -42,8 +42,8 @@ enum tg_code {
   ((int64_t)(code) | (int64_t)(tensor) << 8 | (int64_t)(dim) << 16)
 
 /* The rows of a table, one for each shape class (ShapeClass.row behind a counter):
- *   table: n_rows, row...      row: hits, alignment, max_elements, (start, stop, step) for each symbol */
-#define TG_ROW (3 + 3 * TG_SYMBOLS)
+ *   table: n_rows, row...   row: hits, alignment, max_elements, dense, (start, stop, step) for each symbol */
+#define TG_ROW (4 + 3 * TG_SYMBOLS)
 
 /* A call as the guard has seen it: dense views, and the value of every symbol. The strides are written out:
  * TileLang's host code takes a missing array for strides of 1. */
@@ -54,6 +54,7 @@ typedef struct {
   int64_t symbol[TG_SYMBOLS + 1];
   int64_t max_elements;
   uintptr_t address_bits;
+  int loose; /* 1 + the first tensor that is not dense, or 0 */
 } tg_call;
 
 static inline const DLTensor *tg_dltensor(const TVMFFIAny *arg) {
@@ -85,12 +86,18 @@ static inline int64_t tg_read_tensor(tg_call *call, int i, const DLTensor *t) {
     }
     if (__builtin_mul_overflow(elements, extent, &elements)) return TG_REFUSE(TG_ELEMENTS, i, d);
   }
-  int64_t dense = 1;
+  int64_t dense = 1, span = elements ? 1 : 0;
   for (int d = want->ndim - 1; d >= 0; --d) {
     /* A unit dim may carry any stride, and so may a tensor without elements. */
-    if (t->strides && elements && t->shape[d] != 1 && t->strides[d] != dense)
-      return TG_REFUSE(TG_STRIDES, i, d);
-    call->strides[i][d] = dense;
+    int64_t stride = t->strides && elements && t->shape[d] != 1 ? t->strides[d] : dense;
+    if (stride != dense) {
+      if (!want->strided || d == want->ndim - 1 || stride < 0 || stride > INT32_MAX)
+        return TG_REFUSE(TG_STRIDES, i, d);
+      if (!call->loose) call->loose = i + 1;
+    }
+    if (elements) span += (t->shape[d] - 1) * stride; /* below 2^61 + 2^62: no overflow */
+    if (span > (int64_t)1 << 61) return TG_REFUSE(TG_ELEMENTS, i, d);
+    call->strides[i][d] = stride;
     dense *= t->shape[d];
   }
   call->view[i] = *t;
@@ -99,8 +106,9 @@ static inline int64_t tg_read_tensor(tg_call *call, int i, const DLTensor *t) {
   call->view[i].byte_offset = 0;
   /* torch has tensors without memory: zeros that autograd made up, wrappers. */
   if (elements && !t->data) return TG_REFUSE(TG_NOT_A_TENSOR, i, 0);
-  call->bytes[i] = elements * (want->dtype_bits / 8);
+  call->bytes[i] = span * (want->dtype_bits / 8);
   if (elements > call->max_elements) call->max_elements = elements;
+  if (span > call->max_elements) call->max_elements = span;
   if (elements) call->address_bits |= (uintptr_t)call->view[i].data;
   return TG_LAUNCHED;
 }
@@ -125,13 +133,14 @@ static inline int64_t tg_admit(const tg_call *call, int64_t *table) {
   for (int64_t r = 0; r < table[0]; ++r, row += TG_ROW) {
     int inside = 1;
     for (int s = 0; s < TG_SYMBOLS && inside; ++s) {
-      const int64_t *span = row + 3 + 3 * s;
+      const int64_t *span = row + 4 + 3 * s;
       int64_t n = call->symbol[s];
       inside = span[0] <= n && n <= span[1] && n % span[2] == 0;
     }
     if (!inside) continue;
     if (call->address_bits & (uintptr_t)(row[1] - 1)) return TG_REFUSE(TG_ALIGNMENT, 0, 0);
     if (call->max_elements > row[2]) return TG_REFUSE(TG_ELEMENTS, 0, 0);
+    if (row[3] && call->loose) return TG_REFUSE(TG_STRIDES, call->loose - 1, 0);
     __atomic_fetch_add(row, 1, __ATOMIC_RELAXED);
     return TG_LAUNCHED;
   }
@@ -145,6 +154,7 @@ static inline int64_t tg_guard(tg_call *call, const TVMFFIAny *args, int32_t num
   for (int s = 0; s < TG_SYMBOLS; ++s) call->symbol[s] = -1;
   call->max_elements = 0;
   call->address_bits = 0;
+  call->loose = 0;
   for (int i = 0; i < TG_TENSORS; ++i) {
     const DLTensor *t = tg_dltensor(&args[i]);
     if (!t) return TG_REFUSE(TG_NOT_A_TENSOR, i, 0);
