@@ -15,6 +15,10 @@ from tilegate.records.miss import GUARD_CODES
 from tilegate.records.plan import Entry
 
 
+OWN_ERRORS = 4.0
+"""How many times the reference's own error a kernel may err: another order of summation, not another sum."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """One output of the reference: computed in float64 (`wide`), and in the tensors' own dtypes (`own`)."""
@@ -72,9 +76,10 @@ def _judge_output(
         return _result(index, EntryVerdict.WRONG, wrong, spec) if bool(wrong.any()) else _passed(index)
     wide = _tensor(expected.wide, torch.float64, shape)
     unit = tolerance_unit(contract, entry, dtype_name)
+    slack = torch.finfo(dtype).tiny + OWN_ERRORS * own_error(wide, own.double())
     ratio = torch.minimum(
-        error_ratio(out, wide, wide.to(dtype).double(), unit, dtype),
-        error_ratio(out, own.double(), own.double(), unit, dtype),
+        error_ratio(out, wide, wide.to(dtype).double(), unit, slack),
+        error_ratio(out, own.double(), own.double(), unit, slack),
     )
     nonfinite = ratio.isinf() & ~out.isfinite()
     if bool(nonfinite.any()):
@@ -93,8 +98,15 @@ def tolerance_unit(contract: Contract, entry: Entry, dtype: str) -> float:
     return tolerance.factor * (EPSILON[dtype] + math.sqrt(max(length, 1)) * accumulate)
 
 
+def own_error(wide: torch.Tensor, own: torch.Tensor) -> float:
+    """Largest error of the reference itself in the tensors' dtypes: how ill-conditioned the inputs are."""
+    error = (own - wide).abs()
+    finite = error[error.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
 def error_ratio(
-    out: torch.Tensor, reference: torch.Tensor, shown: torch.Tensor, unit: float, dtype: torch.dtype
+    out: torch.Tensor, reference: torch.Tensor, shown: torch.Tensor, unit: float, slack: float
 ) -> torch.Tensor:
     """Error of each element in units of what is allowed; infinite where finiteness differs.
 
@@ -103,11 +115,11 @@ def error_ratio(
         reference: float64.
         shown: the reference as the output's dtype can hold it: an overflow there is an infinity here.
         unit: relative tolerance.
-        dtype: of the output.
+        slack: allowed beside it, absolute.
     """
     finite = shown.isfinite()
     scale = reference[finite].square().mean().sqrt() if bool(finite.any()) else torch.zeros(())
-    allowed = unit * (reference.abs() + scale) + torch.finfo(dtype).tiny
+    allowed = unit * (reference.abs() + scale) + slack
     ratio = (out.double() - reference).abs() / allowed
     same = torch.where(shown.isnan(), out.isnan(), out.double() == shown)
     ratio = torch.where(finite, ratio, torch.where(same, 0.0, math.inf))

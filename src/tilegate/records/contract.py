@@ -69,9 +69,11 @@ class Tolerance(Record, frozen=True):
 
         |out[i] - ref[i]| <= factor * (eps(output dtype) + sqrt(L) * eps(accumulate)) * (|ref[i]| + scale)
                              + smallest normal number of the output dtype
+                             + 4 * max |own - ref|, the largest error of the reference itself
 
-    or when it is as close to what the reference itself gives in the tensors' own dtypes: where PyTorch
-    overflows, a kernel may. Otherwise NaN and infinity must stand exactly where the reference has them.
+    where `own` is what the reference gives in the tensors' own dtypes: inputs on which PyTorch loses digits
+    may cost a kernel as many. An element also passes when it is that close to `own`: where PyTorch overflows,
+    a kernel may. Otherwise NaN and infinity must stand exactly where the reference has them.
 
     sqrt(L) is the growth of rounding error in a sum of L terms under random signs (Higham and Mary, "A new
     approach to probabilistic rounding error analysis", 2019). Integers and booleans must be equal.

@@ -139,8 +139,8 @@ static inline int64_t tg_admit(const tg_call *call, int64_t *table) {
     }
     if (!inside) continue;
     if (call->address_bits & (uintptr_t)(row[1] - 1)) return TG_REFUSE(TG_ALIGNMENT, 0, 0);
-    if (call->max_elements > row[2]) return TG_REFUSE(TG_ELEMENTS, 0, 0);
     if (row[3] && call->loose) return TG_REFUSE(TG_STRIDES, call->loose - 1, 0);
+    if (call->max_elements > row[2]) return TG_REFUSE(TG_ELEMENTS, 0, 0); /* last: explain relies on it */
     __atomic_fetch_add(row, 1, __ATOMIC_RELAXED);
     return TG_LAUNCHED;
   }
