@@ -23,17 +23,17 @@ TEMPLATES: dict[str, Template] = {
     ),
     "factory-not-callable": Template(
         E.FACTORY_RESULT,
-        "the factory is a {got}, which cannot be called",
+        "the factory cannot be called; its class: {got}",
         "bind a @tilelang.jit function, or a function that returns a @T.prim_func",
     ),
     "factory-parameter": Template(
         E.CONTRADICTION,
-        "the factory's parameter {parameter} is no axis, dtype variable or attribute of the contract",
+        "parameter {position} of the factory is no axis, dtype variable or attribute of the contract",
         "rename it in `parameters`, or give it a value in `constants`",
     ),
     "factory-result": Template(
         E.FACTORY_RESULT,
-        "the factory returned a {got}, not a PrimFunc",
+        "the factory returned no PrimFunc; what it returned is of class: {got}",
         "return the @T.prim_func itself, neither compiled nor called",
     ),
     "factory-raised": Template(
@@ -130,8 +130,8 @@ TEMPLATES: dict[str, Template] = {
     ),
     "no-vector-math": Template(
         E.UNSUPPORTED,
-        "a math function or cast inside a vectorized loop is not known to the c target",
-        'use T.serial, or pass_configs={"tirx.disable_vectorize": True}',
+        "the c target does not know a math function or cast, perhaps only where a loop is vectorized",
+        'T.serial, or pass_configs={"tirx.disable_vectorize": True}; else write it with comparisons and arithmetic',
     ),
     "no-shared-memory": Template(
         E.UNSUPPORTED, "the c target has no shared memory", "use T.alloc_local in kernels for CPU targets"
