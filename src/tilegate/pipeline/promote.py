@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def promote(folder: Path, *, release: Path | None = None, only: Sequence[str] = 
     """
     opened = open_project(folder, only=only)
     where = release or opened.folder / "release"
+    with opened.workspace.blobs.held():  # gc sees what evidence stands for the release, or the release
+        return _promote(opened, where)
+
+
+def _promote(opened: Opened, where: Path) -> PromoteReport:
     standing = read_release(where)
     current = opened.current()
     if not current:
@@ -57,8 +63,11 @@ def promote(folder: Path, *, release: Path | None = None, only: Sequence[str] = 
 
 
 def read_release(where: Path) -> Release | None:
-    """The release that stands in a folder, verified; None where there is none yet."""
-    if not where.exists():
+    """The release that stands in a folder, verified; None where there is none yet.
+
+    index.json is the switch: without it a promotion was stopped before there was a release.
+    """
+    if not os.path.lexists(where / "index.json"):
         return None
     layout = Layout(where)
     release = verify(

@@ -60,20 +60,21 @@ class Subject:
     """Names that the contract and the binding hold: tensors, axes, dtype variables, attributes, parameters."""
 
 
-_RULES: tuple[tuple[str, str, str], ...] = (
+RULES: tuple[tuple[str, str, str], ...] = (
     # step, pattern over the raw message, template
     ("lower|device", r"\bbfloat16\b|\bbf16\b", "no-bfloat16"),
     ("lower|device", r"float8|fp8|e4m3|e5m2", "no-float8"),
     ("lower|device", r"[Uu]nresolved call.*tirx?\.(\w+)", "no-vector-math"),
+    ("lower|result|factory", r"[Ll]ocal.*T\.Parallel|T\.Parallel.*local", "parallel-over-local"),
     ("lower|factory", r"layout (?:can ?not|could not) be inferred|layout.*infer", "layout-not-inferred"),
     ("lower", r"shared memory|shared\.dyn", "no-shared-memory"),
     ("lower", r"cumsum", "no-cumsum"),
     ("lower", r"threadIdx|thread index|launch_thread_idx", "no-threads"),
     ("lower|result|factory", r"slicing with step|step slice", "step-slice"),
-    ("lower|result|factory", r"local.*T\.Parallel|T\.Parallel.*local", "parallel-over-local"),
     ("device", r"vec_type|float[248]|invalid cast|no match for .operator", "no-vector-math"),
     ("device|host", r"fatal error: .*: No such file", "missing-header"),
     ("device|host", r"expected .{1,8} before", "generated-syntax"),
+    ("device", r"conflicting declaration|linkage|ambiguating new declaration", "helper-linkage"),
     ("link", r"undefined reference", "undefined-symbol"),
 )
 
@@ -159,7 +160,7 @@ def _diagnose(seen: Observation, identifiers: frozenset[str]) -> tuple[str, dict
         words = {name: word if word in identifiers else _listed(word) for name, word in seen.words.items()}
         return _filled(seen.template, seen.numbers, words)
     message = seen.message[:MESSAGE_CHARS]
-    for steps, pattern, template in _RULES:  # (3)
+    for steps, pattern, template in RULES:  # (3)
         if seen.step in steps.split("|") and re.search(pattern, message):
             return _filled(template, {}, {})
     if seen.kind in _EXCEPTIONS:  # (4)

@@ -77,6 +77,11 @@ TEMPLATES: dict[str, Template] = {
         "axis {axis} of {tensor} is {got} in the kernel and {expected} in the binding",
         "the factory must use the value that it is given",
     ),
+    "extent-constant": Template(
+        E.CONTRADICTION,
+        "dimension {dim} of {tensor} is {expected} in the contract and something else in the kernel",
+        "let the kernel take that very extent, or make it an axis of the contract",
+    ),
     "extent-baked": Template(
         E.CONTRADICTION,
         "axis {axis} of {tensor} is dynamic in the binding and constant in the kernel",
@@ -168,6 +173,11 @@ TEMPLATES: dict[str, Template] = {
         E.HOST_COMPILER,
         "the generated source, or a helper pasted into it, is not valid C",
         "look for a missing ; or brace in T.import_source text",
+    ),
+    "helper-linkage": Template(
+        E.HOST_COMPILER,
+        "a helper pasted into the generated source has another linkage or type than the call of it declares",
+        'write extern "C" in front of it: T.call_extern declares what it calls as a C function',
     ),
     "undefined-symbol": Template(
         E.HOST_COMPILER,

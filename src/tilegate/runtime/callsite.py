@@ -121,7 +121,8 @@ def _checks(contract: Contract, varying: list[tuple[str, str]]) -> list[tuple[st
         ),
     ]
     if alone:  # a tensor may be equal to a number, and carry a gradient besides
-        conditions = (f"{n} != _tg_fixed_{n} or _tg_isinstance({n}, _tg_Tensor)" for n in alone)
+        tensor = "_tg_type({0}) not in _tg_SCALARS and _tg_isinstance({0}, _tg_torch.Tensor)"
+        conditions = (f"{n} != _tg_fixed_{n} or {tensor.format(n)}" for n in alone)
         checks.append((" or ".join(conditions), MissReason.SPECIALIZATION))
     return checks
 
@@ -188,8 +189,8 @@ def _torch_names() -> dict[str, Any]:
     return {
         "_tg_torch": torch,
         "_tg_type": type,
-        "_tg_isinstance": isinstance,
-        "_tg_Tensor": torch.Tensor,
+        "_tg_isinstance": isinstance,  # slow for torch.Tensor: asked only where the type is none of these
+        "_tg_SCALARS": frozenset({bool, int, float, str}),
         "_tg_PLAIN": frozenset({torch.Tensor, torch.nn.Parameter}),
         "_tg_empty": torch.empty,
         "_tg_empty_like": torch.empty_like,
