@@ -58,6 +58,38 @@ def test_quickstart_serves_gemm_behind_the_guard_that_its_lost_tail_asks_for(tmp
     assert [line for line in printed.splitlines() if "MISS" in line] == [
         "  MISS  gemm, M=64, K=100, N=64: no evidence for this shape"
     ]
+    the_readme_tells_the_truth(folder)
+
+
+def the_readme_tells_the_truth(folder):
+    """Its commands print what it shows, and its Python runs against the release as it stands there."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    console = readme.split("```console\n")[1].split("```")[0]
+    for block in console.split("$ tilegate ")[1:]:
+        command, *shown = block.splitlines()
+        if not shown:
+            continue  # build, evaluate and promote: done by the caller
+        done = subprocess.run(
+            [sys.executable, "-m", "tilegate", *command.split(), "-C", str(folder)],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        printed = iter(line.rstrip() for line in done.stdout.splitlines())
+        for line in shown:
+            assert line.rstrip() in printed, line
+
+    blocks = [part.split("```")[0] for part in readme.split("```python\n")[1:]]
+    script = folder / "readme.py"
+    given = "import tilegate, torch\na, b = torch.ones(64, 128), torch.ones(128, 64)\n"
+    told = "assert gemm.explain(a, b).kernel == 'gemm_tiles', gemm.explain(a, b)\n"
+    script.write_text(given + "\n".join(blocks) + told)
+    run_in(folder, script)
+
+
+def run_in(folder, script):
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(
