@@ -14,7 +14,7 @@ from tests.artifacts import contract_of, entry_at, evaluated, explained, manifes
 from tilegate.evaluate.plan import make_plan
 from tilegate.records.canonical import digest_of, encode
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation
-from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
+from tilegate.records.plan import STRIDED, Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.records.policy import Density, Policy
 from tilegate.records.shape import ShapeClass
 from tilegate.rules.coverage import Coverage, cover
@@ -133,7 +133,7 @@ def test_an_entry_that_is_missing_has_not_passed():
     coverage = cover_rows(
         BY_EIGHT, lambda entry: None if entry.workload.axes["K"] == 5 else PASSED, range(1, 25)
     )
-    assert explained(coverage.classes) == ["6 <= K <= 24"]
+    assert explained(coverage.classes) == ["9 <= K <= 24"]
     assert "1 of 24 plan entries are missing" in coverage.notes
 
 
@@ -174,6 +174,19 @@ def test_a_crash_on_offset_data_asks_for_aligned_data_and_keeps_the_shape():
     assert (str(served), served.alignment_bytes) == ("1 <= K <= 19", 64)
 
 
+def test_a_crash_on_offset_data_fails_a_shape_that_never_passed():
+    entries = [entry_at({"K": n}) for n in range(1, 17)] + [entry_at({"K": 9}, layout=Layout.OFFSET)]
+    plan = plan_of(ROWS, UNTILED, entries)
+
+    def judge(entry: Entry) -> EntryVerdict | None:
+        if entry.workload.axes["K"] != 9:
+            return PASSED
+        return WRONG if entry.layout is Layout.OFFSET else None
+
+    coverage = cover(ROWS, UNTILED, [(plan, evaluated(plan, UNTILED, judge))], Policy(min_passes=5))
+    assert explained(coverage.classes) == ["1 <= K <= 8", "10 <= K <= 16"]
+
+
 def test_offset_data_that_was_never_tried_is_not_served():
     (served,) = cover_rows(UNTILED, lambda _: PASSED, range(1, 20)).classes
     assert served.alignment_bytes == 64
@@ -182,10 +195,10 @@ def test_offset_data_that_was_never_tried_is_not_served():
 # Density.
 
 
-def test_a_residue_that_was_never_tried_in_a_bucket_is_a_hole_in_the_range():
+def test_a_residue_that_was_never_tried_in_a_bucket_is_not_promised_there():
     tried = [n for n in range(1, 33) if n not in {13, 21}]  # all of 5 modulo 8 in 9..24: two or three trips
     coverage = cover_rows(BY_EIGHT, lambda _: PASSED, tried)
-    assert explained(coverage.classes) == ["1 <= K <= 12", "22 <= K <= 32"]
+    assert explained(coverage.classes) == ["1 <= K <= 12", "K % 2 == 0 and 14 <= K <= 32"]
 
 
 def test_a_bucket_of_trips_that_was_never_tried_ends_the_range():
@@ -202,6 +215,12 @@ def test_fewer_passes_than_policy_asks_for_are_an_anecdote():
 def test_multiples_that_alone_were_tried_are_alone_inferred():
     coverage = cover_rows(BY_EIGHT, lambda _: PASSED, range(8, 129, 8))
     assert explained(coverage.classes) == ["K % 8 == 0 and 8 <= K <= 128"]
+
+
+def test_a_step_that_only_thin_evidence_asks_for_is_not_told_as_a_fault():
+    coverage = cover_rows(BY_EIGHT, lambda _: PASSED, [*range(8, 129, 8), 99])
+    assert explained(coverage.classes) == ["K % 8 == 0 and 8 <= K <= 128"]
+    assert coverage.notes[0] == "K % 8 == 0: other shapes were too few to infer from"
 
 
 # Exact classes.
@@ -335,9 +354,11 @@ def _point(entry: Entry) -> tuple[int, int]:
 
 
 def admits_entry(shape_class: ShapeClass, entry: Entry) -> bool:
-    """Whether a call like this entry would run the artifact: offset data passes only a guard below 64."""
+    """Whether a call like this entry would run the artifact: offset data passes only a guard below 64, a view
+    only one that is not dense."""
     offset = entry.layout is Layout.OFFSET and shape_class.alignment_bytes >= 64
-    return shape_class.admits(entry.workload.axes) and not offset
+    view = entry.layout in STRIDED and shape_class.dense
+    return shape_class.admits(entry.workload.axes) and not offset and not view
 
 
 def are_claimable(classes: Iterable[ShapeClass], manifest, evidence: Recorded, policy: Policy) -> bool:

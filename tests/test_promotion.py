@@ -134,6 +134,14 @@ def test_passes_outside_the_isolation_of_policy_count_for_nothing():
     assert codes(promote([item], Policy(), version=1)) == ["ISOLATION"]
 
 
+def test_passes_outside_the_isolation_of_policy_do_not_widen_what_others_support():
+    partly = evaluation_of(KERNEL, lambda entry: passes(entry) if entry.workload.axes["n"] <= 12 else None)
+    item = promotable(partly, evaluation_of(KERNEL, passes, isolation=BARE))
+    release = promote([item], Policy(), version=1).release
+    assert release is not None
+    assert explained(release.candidates[0].classes) == ["1 <= n <= 12"]
+
+
 def test_failures_outside_the_isolation_of_policy_still_count():
     loose = evaluation_of(KERNEL, wrong_where(lambda axes: axes["n"] == 16), isolation=BARE, device=EPYC)
     item = promotable(evaluation_of(KERNEL, passes), loose)
@@ -175,10 +183,12 @@ def test_a_hang_on_zeros_names_the_shape_and_the_values():
 def test_a_failure_cannot_hide_in_a_second_mention_of_the_artifact():
     good = promotable(evaluation_of(KERNEL, passes))
     bad = promotable(evaluation_of(KERNEL, wrong_where(lambda axes: axes["n"] == 16), device=EPYC))
-    release = promote([good, bad], Policy(), version=1).release
-    assert release is not None
-    (candidate,) = release.candidates
-    assert explained(candidate.classes) == ["1 <= n <= 15"]
+    for mentions in ([good, bad], [bad, good]):
+        release = promote(mentions, Policy(), version=1).release
+        assert release is not None
+        (candidate,) = release.candidates
+        assert explained(candidate.classes) == ["1 <= n <= 15"]
+        assert set(candidate.devices) == {XEON, EPYC}
 
 
 def test_evaluations_of_another_artifact_are_not_listed_as_evidence():

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 import tvm_ffi
 
@@ -124,14 +125,16 @@ def elaboration_of(
     )
 
 
-def artifact(elaboration: Elaboration, host: str, *defines: str) -> tuple[Manifest, bytes]:
+def artifact(
+    elaboration: Elaboration, host: str, *defines: str, target: Target = TARGET
+) -> tuple[Manifest, bytes]:
     """An artifact whose kernel is C. The identity is that of its text."""
     identity = hashlib.sha256(encode(elaboration) + host.encode() + "".join(defines).encode()).hexdigest()
     library = _compile(abi_header(elaboration, identity=identity, device_type=1), host, defines)
     manifest = Manifest(
         abi=ABI,
         elaboration=elaboration,
-        target=TARGET,
+        target=target,
         toolchain=TOOLCHAIN,
         isolation=(ISOLATION,),
         identity=identity,
@@ -203,4 +206,47 @@ def write_release(
     blobs = {digest_of(data): data for data in (encode(contract), *(encode(m) for m, _ in artifacts))}
     blobs |= {digest_of(library): library for _, library in artifacts}
     write_layout(root, release, blobs)
+    return release
+
+
+class Part(NamedTuple):
+    """One artifact of a release, with everything that the release lists of it."""
+
+    contract: Contract
+    manifest: Manifest
+    library: bytes
+    candidate: Candidate
+
+
+def part(
+    contract: Contract,
+    host: str,
+    *defines: str,
+    specialization: Specialization | None = None,
+    classes: Sequence[ShapeClass] = (),
+    target: Target = TARGET,
+    kernel: str = "body",
+) -> Part:
+    elaboration = elaboration_of(contract, specialization=specialization, kernel=kernel)
+    manifest, library = artifact(elaboration, host, *defines, target=target)
+    return Part(contract, manifest, library, candidate_of(manifest, *classes))
+
+
+def write_parts(
+    root: Path,
+    *parts: Part,
+    contracts: Sequence[Contract] = (),
+    policy: Policy | None = None,
+    version: int = 1,
+) -> Release:
+    """A release folder of parts of any operators; `contracts` are listed besides theirs."""
+    listed = list(dict.fromkeys(encode(c) for c in (*contracts, *(p.contract for p in parts))))
+    release = Release(
+        version=version,
+        policy=policy or Policy(),
+        contracts=tuple(blob_of(data) for data in listed),
+        candidates=tuple(p.candidate for p in parts),
+    )
+    contents = [*listed, *(encode(p.manifest) for p in parts), *(p.library for p in parts)]
+    write_layout(root, release, {digest_of(data): data for data in contents})
     return release

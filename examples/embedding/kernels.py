@@ -1,4 +1,4 @@
-"""One row at a time, in two passes: the mean, then the variance around it, then the row itself."""
+"""The kernel: a row at a time, in two passes over it. The mean first, then the variance around the mean."""
 
 import tilelang
 import tilelang.language as T
@@ -11,13 +11,12 @@ import tilegate
     dynamic=("tokens",),
     specialize={"hidden": 384},
     parameters={"dtype": "T"},
-    constants={"lanes": 32},
+    constants={"lanes": 16},
 )
 @tilelang.jit
 def layer_norm_rows(hidden, eps, dtype, lanes):
-    """Sums run in `lanes` partial sums: a compiler may not reorder one, but it may vectorise many."""
-    assert hidden % lanes == 0, "the last lanes would be lost"
-    steps = hidden // lanes
+    """Sums run in `lanes` partial sums each: a compiler may not reorder one, but it may vectorise many."""
+    assert hidden % lanes == 0, "a row is walked in whole steps of all lanes"
     tokens = T.dynamic("tokens")
 
     @T.prim_func
@@ -32,33 +31,20 @@ def layer_norm_rows(hidden, eps, dtype, lanes):
             mean = T.alloc_local((1,), "float32")
             scale = T.alloc_local((1,), "float32")
 
-            for lane in T.serial(lanes):
-                part[lane] = T.float32(0)
-            for step in T.serial(steps):
-                for lane in T.serial(lanes):
-                    part[lane] += T.cast(X[row, step * lanes + lane], "float32")
-            mean[0] = T.float32(0)
-            for lane in T.serial(lanes):
-                mean[0] += part[lane]
+            T.clear(part)
+            for step, lane in T.grid(hidden // lanes, lanes):
+                part[lane] += X[row, step * lanes + lane]
+            T.reduce_sum(part, mean)
             mean[0] = mean[0] / hidden
 
-            for lane in T.serial(lanes):
-                part[lane] = T.float32(0)
-            for step in T.serial(steps):
-                for lane in T.serial(lanes):
-                    part[lane] += (T.cast(X[row, step * lanes + lane], "float32") - mean[0]) * (
-                        T.cast(X[row, step * lanes + lane], "float32") - mean[0]
-                    )
-            scale[0] = T.float32(0)
-            for lane in T.serial(lanes):
-                scale[0] += part[lane]
+            T.clear(part)
+            for step, lane in T.grid(hidden // lanes, lanes):
+                centred = X[row, step * lanes + lane] - mean[0]
+                part[lane] += centred * centred
+            T.reduce_sum(part, scale)
             scale[0] = T.rsqrt(scale[0] / hidden + eps)
 
             for i in T.serial(hidden):
-                Y[row, i] = T.cast(
-                    (T.cast(X[row, i], "float32") - mean[0]) * scale[0] * T.cast(W[i], "float32")
-                    + T.cast(B[i], "float32"),
-                    dtype,
-                )
+                Y[row, i] = (X[row, i] - mean[0]) * scale[0] * W[i] + B[i]
 
     return rows

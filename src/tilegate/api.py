@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tilegate.errors import ContractError
 from tilegate.processor import local_processor
-from tilegate.records.contract import Tolerance
+from tilegate.records.contract import Contract, Tolerance
 from tilegate.records.miss import Miss, MissReason
 from tilegate.records.profile import Profile, ProfileLine
 from tilegate.rules.preflight import answer
@@ -19,6 +20,7 @@ from tilegate.runtime.dispatch import Site
 from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.load import Table, load
 from tilegate.runtime.operator import OPERATORS, Operator, kernel, on_register, operator, operators
+from tilegate.runtime.pending import Pending
 from tilegate.runtime.unserved import Unserved
 from tilegate.store.layout import Layout
 from tilegate.trust.verify import verify
@@ -40,13 +42,18 @@ __all__ = [
 ]
 
 
+Answers = Site | Unserved | Pending
+"""What may be attached to an operator while a release is in use."""
+
+
 @dataclass(slots=True)
 class _State:
     """What is in force in this process. Calls never read it: they go through what was attached."""
 
     table: Table | None = None
-    sites: dict[str, Site | Unserved] = field(default_factory=dict)
+    sites: dict[str, Answers] = field(default_factory=dict)
     paused: dict[str, Unserved] = field(default_factory=dict)
+    """What answers while `reference_only` is on. It keeps its count afterwards."""
     reference_only: bool = False
 
 
@@ -58,7 +65,7 @@ def use(path: str | PathLike[str] | None, *, allow_unsigned: bool = False) -> No
     """Serve tested binaries from a release; `use(None)` goes back to the references.
 
     The whole release is verified and opened before anything changes: when this raises, what was in force
-    stays in force. Operators declared later are attached as they are declared.
+    stays in force. Operators declared later are attached too.
 
     Args:
         path: folder that `tilegate promote` wrote.
@@ -70,16 +77,15 @@ def use(path: str | PathLike[str] | None, *, allow_unsigned: bool = False) -> No
     """
     if path is None:
         with _lock:
-            _state.table = None
-            _state.sites = {}
+            _state.table, _state.sites, _state.paused = None, {}, {}
             _attach_all()
         return
     layout = Layout(Path(path))
     release = verify(layout.open_statement(), allow_unsigned=allow_unsigned)
     table = load(release, layout.open_blob, local_processor())
     with _lock:
-        sites = {declared.name: _site(declared, table) for declared in operators()}
-        _state.table, _state.sites = table, sites
+        sites: dict[str, Answers] = {o.name: _site(o, table) for o in operators()}
+        _state.table, _state.sites, _state.paused = table, sites, {}
         _attach_all()
 
 
@@ -95,7 +101,7 @@ class OperatorStats:
     hits: dict[str, int]
     """Served by a tested binary, by `kernel for target (manifest digest)`."""
     misses: dict[str, int]
-    """Answered by the reference, by reason with the detail of the last one."""
+    """Answered by the reference, by reason with the detail of the first one."""
 
     @property
     def hit_rate(self) -> float:
@@ -105,7 +111,7 @@ class OperatorStats:
 
 
 def stats() -> dict[str, OperatorStats]:
-    """Counts of every attached operator. No data, and no shape but the last that missed."""
+    """Counts of every attached operator. No data, and no shape but the first that missed."""
     with _lock:
         names = {
             c.manifest.digest: f"{c.kernel} for {c.target} ({c.manifest.digest[7:19]})"
@@ -180,12 +186,20 @@ def _site(declared: Operator, table: Table) -> Site | Unserved:
     contract = table.contracts.get(declared.name)
     if contract is None:
         return unserved(MissReason.NOT_IN_RELEASE)
-    if declared.contract().digest != contract.digest:
+    if _changed(declared, contract):
         return unserved(MissReason.CONTRACT_CHANGED)
     loaded = table.loaded.get(declared.name)
     if not loaded:
         return unserved(MissReason.NO_DEVICE_CLASS)
     return Site(contract, declared.reference, loaded, strict=declared.strict)
+
+
+def _changed(declared: Operator, contract: Contract) -> bool:
+    """Whether an operator is not the one that was evaluated: it differs, or reaches what has no digest."""
+    try:
+        return declared.contract().digest != contract.digest
+    except ContractError:
+        return True
 
 
 def _attach_all() -> None:
@@ -194,26 +208,34 @@ def _attach_all() -> None:
 
 
 def _attach(declared: Operator) -> None:
-    site = _state.sites.get(declared.name)
+    name, site = declared.name, _state.sites.get(declared.name)
     if site is None:
         declared.detach()
-        _state.paused.pop(declared.name, None)
     elif _state.reference_only:
-        paused = Unserved(
-            declared.name, declared.reference, MissReason.REFERENCE_ONLY, strict=declared.strict
-        )
-        _state.paused[declared.name] = paused
+        off = Unserved(name, declared.reference, MissReason.REFERENCE_ONLY, strict=declared.strict)
+        paused = _state.paused.setdefault(name, off)
         declared.attach(paused.call, paused.explain)
     else:
-        _state.paused.pop(declared.name, None)
         declared.attach(site.call, site.explain)
 
 
 def _attach_new(declared: Operator) -> None:
     with _lock:
         if _state.table is not None:
-            _state.sites[declared.name] = _site(declared, _state.table)
+            _state.sites[declared.name] = Pending(declared, _settle)
+            _state.paused.pop(declared.name, None)
             _attach(declared)
+
+
+def _settle(declared: Operator) -> None:
+    """Decide what answers for an operator that waited for its module."""
+    with _lock:
+        if _state.table is None or OPERATORS.get(declared.name) is not declared:
+            declared.detach()
+            return
+        if isinstance(_state.sites.get(declared.name), Pending):
+            _state.sites[declared.name] = _site(declared, _state.table)
+        _attach(declared)
 
 
 def _predict(line: ProfileLine, table: Table | None) -> Prediction:
@@ -221,8 +243,10 @@ def _predict(line: ProfileLine, table: Table | None) -> Prediction:
         return Prediction(line, None, Miss(reason=MissReason.NO_RELEASE))
     declared = OPERATORS.get(line.operator)
     contract = table.contracts.get(line.operator)
-    if declared is not None and contract is not None and declared.contract().digest != contract.digest:
+    if declared is not None and contract is not None and _changed(declared, contract):
         return Prediction(line, None, Miss(reason=MissReason.CONTRACT_CHANGED))
+    if contract is not None and line.operator not in table.loaded:
+        return Prediction(line, None, Miss(reason=MissReason.NO_DEVICE_CLASS))
     known = [(one.candidate, one.manifest) for one in table.loaded.get(line.operator, ())]
     found = answer(known, line.workload)
     if found.candidate is None:

@@ -89,6 +89,7 @@ def open_library(data: bytes, *, identity: str) -> Library:
             "an opened library is not the one its manifest names",
             where=f"identity {identity}",
             why=f"the library says {found[:80]}",
+            next_step="take the release again from where it was promoted, or build and evaluate again",
         )
     return Library(module, entry)
 

@@ -15,7 +15,7 @@ from tilegate.build.requests import ElaborateRequest
 from tilegate.records.artifact import Elaboration, TensorAbi
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import Binding, Specialization
-from tilegate.records.contract import Contract
+from tilegate.records.contract import Contract, TensorSpec
 from tilegate.sandbox import importer
 
 Emit = Callable[[str, bytes], None]
@@ -66,7 +66,7 @@ def _run(
     with Target("c"):
         factory = getattr(factory, "jit_impl", factory)  # autotuned kernels wrap the jit that is meant
         if isinstance(factory, PrimFunc):
-            return factory, {}
+            return factory, _pass_configs(factory, None)
         call = factory.get_tir if isinstance(factory, JITImpl) else factory
         if not callable(call):
             raise Diagnosed("factory-not-callable", got=type(factory).__name__)
@@ -77,11 +77,17 @@ def _run(
             impl, made = made, made.get_tir()
         if not isinstance(made, PrimFunc):
             raise Diagnosed("factory-result", got=type(made).__name__)
-        if isinstance(impl, JITImpl):
-            if impl.compile_flags:
-                raise Diagnosed("compile-flags")
-            return made, {str(getattr(k, "value", k)): v for k, v in (impl.pass_configs or {}).items()}
-        return made, {}
+        return made, _pass_configs(made, impl if isinstance(impl, JITImpl) else None)
+
+
+def _pass_configs(function: Any, impl: Any) -> dict[str, bool | int | str]:
+    """Those of the function (T.annotate_pass_configs), under those of its decorator, as TileLang merges them."""
+    attributes = function.attrs or {}
+    if "tilelang_compile_flags" in attributes or (impl and impl.compile_flags):
+        raise Diagnosed("compile-flags")
+    own = dict(attributes["tilelang_pass_configs"]) if "tilelang_pass_configs" in attributes else {}
+    merged = {**own, **((impl.pass_configs or {}) if impl else {})}
+    return {str(getattr(key, "value", key)): value for key, value in merged.items()}
 
 
 def _arguments(
@@ -93,7 +99,7 @@ def _arguments(
 
     tensors = {t.name: t for t in contract.arguments_given(spec.attributes)}
     filled: dict[str, Any] = {}
-    for parameter in signature.parameters.values():
+    for position, parameter in enumerate(signature.parameters.values(), start=1):
         name = binding.parameters.get(parameter.name, parameter.name)
         if parameter.name in binding.constants:
             filled[parameter.name] = binding.constants[parameter.name]
@@ -116,7 +122,7 @@ def _arguments(
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             inspect.Parameter.KEYWORD_ONLY,
         ):
-            raise Diagnosed("factory-parameter", parameter=parameter.name)
+            raise Diagnosed("factory-parameter", numbers={"position": position})
     return filled
 
 
@@ -185,30 +191,38 @@ def _match(contract: Contract, spec: Specialization, function: Any) -> dict[Any,
         dtype = contract.dtype_of(tensor, dict(spec.dtypes))
         if str(buffer.dtype) != dtype:
             raise Diagnosed("dtype", tensor=tensor.name, got=str(buffer.dtype), expected=dtype)
-        for extent, dim in zip(buffer.shape, tensor.dims, strict=True):  # (3)
-            fixed = spec.axes.get(dim) if isinstance(dim, str) else dim
-            _match_extent(extent, fixed, tensor.name, dim if isinstance(dim, str) else tensor.name, axes)
+        for place, extent in enumerate(buffer.shape):  # (3)
+            _match_extent(tensor, place, extent, spec, axes)
         if tensor.strided and not all(isinstance(stride, Var) for stride in buffer.strides[:-1]):  # (4)
             raise Diagnosed("strides-baked", tensor=tensor.name)
     return axes
 
 
-def _match_extent(extent: Any, fixed: int | None, tensor: str, axis: str, axes: dict[Any, str]) -> None:
+def _match_extent(
+    tensor: TensorSpec, place: int, extent: Any, spec: Specialization, axes: dict[Any, str]
+) -> None:
     from tvm.tirx import IntImm, Var  # noqa: PLC0415
 
-    if isinstance(extent, IntImm):
+    axis = tensor.dims[place]
+    constant = int(extent) if isinstance(extent, IntImm) else None
+    if isinstance(axis, int):
+        if constant != axis:
+            numbers = {"dim": place, "expected": axis}
+            raise Diagnosed("extent-constant", numbers=numbers, tensor=tensor.name)
+        return
+    fixed = spec.axes.get(axis)
+    if constant is not None:
         if fixed is None:
-            raise Diagnosed("extent-baked", tensor=tensor, axis=axis)
-        if int(extent) != fixed:
-            raise Diagnosed(
-                "extent", numbers={"got": int(extent), "expected": fixed}, tensor=tensor, axis=axis
-            )
+            raise Diagnosed("extent-baked", tensor=tensor.name, axis=axis)
+        if constant != fixed:
+            numbers = {"got": constant, "expected": fixed}
+            raise Diagnosed("extent", numbers=numbers, tensor=tensor.name, axis=axis)
     elif not isinstance(extent, Var):
-        raise Diagnosed("extent-expression", tensor=tensor, axis=axis)
+        raise Diagnosed("extent-expression", tensor=tensor.name, axis=axis)
     elif fixed is not None:
-        raise Diagnosed("extent-open", tensor=tensor, axis=axis)
+        raise Diagnosed("extent-open", tensor=tensor.name, axis=axis)
     elif axes.setdefault(extent, axis) != axis:
-        raise Diagnosed("symbol-shared", tensor=tensor, axis=axis, other=axes[extent])
+        raise Diagnosed("symbol-shared", tensor=tensor.name, axis=axis, other=axes[extent])
 
 
 def _tiles(function: Any, axes: dict[Any, str]) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:

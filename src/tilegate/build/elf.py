@@ -10,19 +10,15 @@ import struct
 ALLOWED_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_RELA, _DT_RELASZ, _DT_INIT, _DT_FINI = 0, 1, 5, 7, 8, 12, 13
-_DT_RPATH, _DT_RUNPATH, _DT_INIT_ARRAY, _DT_FINI_ARRAY, _DT_INIT_ARRAYSZ, _DT_FINI_ARRAYSZ = (
-    15,
-    29,
-    25,
-    26,
-    27,
-    28,
-)
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_INIT, _DT_FINI = (
+    0, 1, 5, 6, 7, 8, 12, 13,
+)  # fmt: skip
+_DT_RPATH, _DT_RUNPATH, _DT_INIT_ARRAY, _DT_FINI_ARRAY = 15, 29, 25, 26
 _DT_PREINIT_ARRAY, _DT_JMPREL, _DT_PLTRELSZ, _DT_AUDIT, _DT_FILTER, _DT_AUXILIARY = (
     32, 23, 2, 0x6FFFFEFC, 0x7FFFFFFF, 0x7FFFFFFD,
 )  # fmt: skip
 _R_X86_64_IRELATIVE = 37
+_STT_GNU_IFUNC = 10
 _RUNS_AT_OPEN = {
     _DT_INIT: "an init function", _DT_FINI: "a fini function", _DT_INIT_ARRAY: "constructors",
     _DT_FINI_ARRAY: "destructors", _DT_PREINIT_ARRAY: "preinit functions",
@@ -37,8 +33,8 @@ def objections(library: bytes) -> tuple[str, ...]:
     """Why a library must not be opened; empty where it holds nothing but code, data and plain relocations."""
     try:
         return _objections(library)
-    except (struct.error, ValueError, IndexError):
-        return ("it is not an ELF64 shared library",)
+    except (struct.error, ValueError, LookupError, OverflowError):
+        return ("it is not a whole ELF64 shared library",)
 
 
 def _objections(library: bytes) -> tuple[str, ...]:
@@ -47,16 +43,17 @@ def _objections(library: bytes) -> tuple[str, ...]:
     found = [
         f"it has {what}" for tag, what in {**_RUNS_AT_OPEN, **_LOOKS_ELSEWHERE}.items() if tag in dynamic
     ]
-    strings = _at(library, segments, dynamic[_DT_STRTAB][0])
+    strings = _at(library, segments, dynamic[_DT_STRTAB][-1])
     for offset in dynamic.get(_DT_NEEDED, []):
         name = library[strings + offset : library.index(b"\0", strings + offset)].decode("ascii", "replace")
         if name not in ALLOWED_LIBRARIES:
             found.append(f"it needs {name}")
+    symbols = _at(library, segments, dynamic[_DT_SYMTAB][-1])
     for table, size in ((_DT_RELA, _DT_RELASZ), (_DT_JMPREL, _DT_PLTRELSZ)):
-        if table in dynamic and _has_ifunc(
-            library, _at(library, segments, dynamic[table][0]), dynamic[size][0]
-        ):
-            found.append("it has indirect functions")
+        if table in dynamic:
+            start = _at(library, segments, dynamic[table][-1])
+            if _has_ifunc(library, symbols, range(start, start + dynamic[size][-1], 24)):
+                found.append("it has indirect functions")
     return tuple(dict.fromkeys(found))
 
 
@@ -69,11 +66,18 @@ def _segments(library: bytes) -> list[tuple[int, int, int, int]]:
         *struct.unpack_from("<HH", library, 54),
     )
     headers = [struct.unpack_from("<IIQQQQ", library, start + i * size) for i in range(count)]
+    sections = struct.unpack_from("<Q", library, 40)[0]
+    size, count = struct.unpack_from("<HH", library, 58)
+    ends = [offset + length for _, _, offset, _, _, length in headers]
+    if max([*ends, sections + size * count]) > len(library):
+        raise ValueError("cut short")
     return [(kind, offset, address, length) for kind, _, offset, address, _, length in headers]
 
 
 def _dynamic(library: bytes, segments: list[tuple[int, int, int, int]]) -> dict[int, list[int]]:
-    offset, length = next((o, n) for kind, o, _, n in segments if kind == _PT_DYNAMIC)
+    """Values of each tag, in order. Read where the loader reads them: by address, not by file offset."""
+    [(address, length)] = ((a, n) for kind, _, a, n in segments if kind == _PT_DYNAMIC)
+    offset = _at(library, segments, address)
     entries: dict[int, list[int]] = {}
     for at in range(offset, offset + length, 16):
         tag, value = struct.unpack_from("<qQ", library, at)
@@ -90,8 +94,11 @@ def _at(library: bytes, segments: list[tuple[int, int, int, int]], address: int)
     raise ValueError(f"address {address:#x} lies in no segment of {len(library)} bytes")
 
 
-def _has_ifunc(library: bytes, offset: int, size: int) -> bool:
-    return any(
-        struct.unpack_from("<Q", library, at + 8)[0] & 0xFFFFFFFF == _R_X86_64_IRELATIVE
-        for at in range(offset, offset + size, 24)
-    )
+def _has_ifunc(library: bytes, symbols: int, relocations: range) -> bool:
+    """Whether a resolver runs at opening: by a relocation of its own kind, or of a symbol that is one."""
+    for at in relocations:
+        info = struct.unpack_from("<Q", library, at + 8)[0]
+        kind = library[symbols + 24 * (info >> 32) + 4] & 0xF
+        if info & 0xFFFFFFFF == _R_X86_64_IRELATIVE or kind == _STT_GNU_IFUNC:
+            return True
+    return False

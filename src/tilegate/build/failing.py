@@ -29,10 +29,18 @@ def failure(step: str, error: BaseException) -> bytes:
         Failure(
             step=step,
             kind=f"{type(error).__module__}.{type(error).__qualname__}",
-            message=str(error)[:MESSAGE_CHARS],
+            message=_message(error),
             line=(frames[-1].lineno or 0) if frames else msgspec.UNSET,
             template=error.template if isinstance(error, Diagnosed) else "",
             numbers=error.numbers if isinstance(error, Diagnosed) else {},
             words=error.words if isinstance(error, Diagnosed) else {},
         )
     )
+
+
+def _message(error: BaseException) -> str:
+    """What an exception says, as text that can be sent: its `__str__` may fail, or give half a character."""
+    try:
+        return str(error)[:MESSAGE_CHARS].encode("utf-8", "replace").decode()
+    except BaseException:  # noqa: BLE001 - an author's __str__ may raise anything
+        return ""

@@ -14,9 +14,10 @@ import msgspec
 
 from tilegate.build import elf
 from tilegate.build.requests import CompileItem, CompileRequest, DescribeRequest, ElaborateRequest, Failure
+from tilegate.errors import RecordError
 from tilegate.records.artifact import ABI, Elaboration, Manifest
 from tilegate.records.canonical import blob_of, decode, digest_of, encode
-from tilegate.records.closure import Closure, SourceFile, Specialization
+from tilegate.records.closure import Binding, Closure, SourceFile, Specialization
 from tilegate.records.contract import Contract
 from tilegate.records.declaration import Declaration
 from tilegate.records.isolation import Isolation, Limits
@@ -108,8 +109,8 @@ def elaborate(
         answer = next(answers, None)
         if answer is None:
             out.append(_ended(result, Stage.ELABORATE, subject))
-        elif isinstance(answer, Failure):
-            out.append(sanitize(_observation(answer, Stage.ELABORATE), subject))
+        elif isinstance(answer, bytes):
+            out.append(_told(answer, Stage.ELABORATE, subject))
         else:
             out.append(_accepted(answer, request, specialization, result, subject))
     return out
@@ -143,8 +144,7 @@ def compile_artifacts(
         if name == "library":
             out.append(_inspected(item, one.isolation, toolchain, data, result, subject))
         elif name == "failure":
-            failure = msgspec.json.decode(data, type=Failure)
-            out.append(sanitize(_observation(failure, Stage.COMPILE), subject))
+            out.append(_told(data, Stage.COMPILE, subject))
         else:
             out.append(_ended(result, Stage.COMPILE, subject))
     return out
@@ -216,15 +216,28 @@ def _subject(closure: Closure, contract: Contract, specialization: Specializatio
         kernel=closure.binding.kernel,
         axes=specialization.axes,
         dtypes=specialization.dtypes,
+        identifiers=_identifiers(contract, closure.binding),
     )
 
 
-def _answers(result: JobResult) -> Iterator[Failure | tuple[bytes, bytes]]:
+def _identifiers(contract: Contract, binding: Binding) -> frozenset[str]:
+    """Names that a job may say back: whoever reads a trace of this kernel knows them already."""
+    return frozenset({
+        *contract.axes,
+        *contract.dtypes,
+        *(tensor.name for tensor in contract.arguments),
+        *(attribute.name for attribute in contract.attributes),
+        *binding.parameters,
+        *binding.constants,
+    })  # fmt: skip
+
+
+def _answers(result: JobResult) -> Iterator[bytes | tuple[bytes, bytes]]:
     """Frames as answers: a failure, or an elaboration with the IR that follows it."""
     held: bytes | None = None
     for name, data in result.frames:
         if name == "failure":
-            yield msgspec.json.decode(data, type=Failure)
+            yield data
         elif name == "elaboration":
             held = data
         elif name == "ir" and held is not None:
@@ -240,7 +253,11 @@ def _accepted(
     subject: Subject,
 ) -> Elaborated | CompilerTrace:
     """What a job claims about its IR counts only where it agrees with what was asked."""
-    elaboration = decode(Elaboration, answer[0], where="an elaboration from a job")
+    protocol = Observation(stage=Stage.ELABORATE, ending="protocol")
+    try:
+        elaboration = decode(Elaboration, answer[0], where="an elaboration from a job")
+    except RecordError:
+        return sanitize(protocol, subject)
     claimed = (
         elaboration.operator, elaboration.kernel, elaboration.contract, elaboration.closure,
         elaboration.specialization, elaboration.ir,
@@ -250,14 +267,14 @@ def _accepted(
         specialization, digest_of(answer[1]),
     )  # fmt: skip
     if claimed != asked:
-        return sanitize(Observation(stage=Stage.ELABORATE, ending="protocol"), subject)
+        return sanitize(protocol, subject)
     return Elaborated(elaboration, answer[1], result.isolation)
 
 
 def _failure(result: JobResult, stage: Stage, subject: Subject) -> CompilerTrace | None:
     for name, data in result.frames:
         if name == "failure":
-            return sanitize(_observation(msgspec.json.decode(data, type=Failure), stage), subject)
+            return _told(data, stage, subject)
     return None if result.ending is Ending.FINISHED else _ended(result, stage, subject)
 
 
@@ -268,8 +285,13 @@ def _ended(result: JobResult, stage: Stage, subject: Subject) -> CompilerTrace:
     return sanitize(Observation(stage=stage, ending=ending, code=result.code), subject)
 
 
-def _observation(failure: Failure, stage: Stage) -> Observation:
-    return Observation(
+def _told(data: bytes, stage: Stage, subject: Subject) -> CompilerTrace:
+    """A failure that the job told itself."""
+    try:
+        failure = msgspec.json.decode(data, type=Failure, strict=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return sanitize(Observation(stage=stage, ending="protocol"), subject)
+    seen = Observation(
         stage=stage,
         ending="finished",
         step=failure.step,
@@ -280,3 +302,4 @@ def _observation(failure: Failure, stage: Stage) -> Observation:
         numbers=failure.numbers,
         words=failure.words,
     )
+    return sanitize(seen, subject)

@@ -52,7 +52,6 @@ class Failure(Record, frozen=True):
     message: str
     line: int | UnsetType = UNSET
     """Line in the closure's file where the traceback last touched it."""
-    in_operator: bool = False
     template: str = ""
     """Set where the job itself knows the diagnosis: a key of rules.sanitize.TEMPLATES."""
     numbers: dict[str, int] = {}

@@ -11,6 +11,7 @@ from tilegate.cli.explain import explain
 from tilegate.cli.output import Group
 from tilegate.cli.promote import promote
 from tilegate.cli.status import status
+from tilegate.cli.store import store
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,5 +29,5 @@ def commands() -> None:
     """
 
 
-for command in (build, evaluate, promote, status, explain, doctor):
+for command in (build, evaluate, promote, status, explain, doctor, store):
     commands.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -31,7 +32,8 @@ class Group(click.Group):
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of stdout has gone: nothing more can be said to it
+            # The reader of stdout has gone: nothing more can be said to it, at the end of the process either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
 
 
@@ -65,10 +67,16 @@ def show(report: Report, *, as_json: bool) -> None:
         sys.stdout.buffer.write(encode(report) + b"\n")
         sys.stdout.flush()
     else:
-        console = Console(highlight=False, soft_wrap=True)
+        console = _Console(highlight=False, soft_wrap=True)
         for part in render(report):
             console.print(part)
     click.get_current_context().exit(0 if report.accepted else 1)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave with 0: rich would leave with 1, which says "rejected" here."""
+        raise BrokenPipeError
 
 
 def say(sentence: str) -> None:

@@ -14,7 +14,6 @@ from tilegate.records.evaluation import EntryResult, EntryVerdict
 from tilegate.records.miss import GUARD_CODES
 from tilegate.records.plan import Entry
 
-
 OWN_ERRORS = 4.0
 """How many times the reference's own error a kernel may err: another order of summation, not another sum."""
 
@@ -40,8 +39,9 @@ def judge(
     """
     index = facts.index
     if facts.refusal:  # (1)
-        reason = GUARD_CODES[facts.refusal & 0xFF]
-        return EntryResult(index=index, verdict=EntryVerdict.REFUSED, detail=reason.name)
+        code = facts.refusal & 0xFF  # the worker's claim: it may be any number
+        reason = GUARD_CODES[code].name if 0 < code < len(GUARD_CODES) else "UNKNOWN"
+        return EntryResult(index=index, verdict=EntryVerdict.REFUSED, detail=reason)
     if facts.outside:  # (2)
         return EntryResult(index=index, verdict=EntryVerdict.OUT_OF_BOUNDS, detail=facts.outside[0])
     if facts.modified:
@@ -81,7 +81,8 @@ def _judge_output(
         error_ratio(out, wide, wide.to(dtype).double(), unit, slack),
         error_ratio(out, own.double(), own.double(), unit, slack),
     )
-    nonfinite = ratio.isinf() & ~out.isfinite()
+    theirs = wide.to(dtype).isfinite() | own.isfinite()
+    nonfinite = (ratio > 1) & ~(out.isfinite() & theirs)
     if bool(nonfinite.any()):
         return _result(index, EntryVerdict.NONFINITE, nonfinite, spec)
     wrong = ratio > 1
@@ -118,12 +119,17 @@ def error_ratio(
         slack: allowed beside it, absolute.
     """
     finite = shown.isfinite()
-    scale = reference[finite].square().mean().sqrt() if bool(finite.any()) else torch.zeros(())
-    allowed = unit * (reference.abs() + scale) + slack
+    allowed = unit * (reference.abs() + _root_mean_square(reference[finite])) + slack
     ratio = (out.double() - reference).abs() / allowed
     same = torch.where(shown.isnan(), out.isnan(), out.double() == shown)
     ratio = torch.where(finite, ratio, torch.where(same, 0.0, math.inf))
     return torch.where(finite & ~out.isfinite(), math.inf, ratio)
+
+
+def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
+    """Of float64 values, 0 for none. Squares of the largest overflow, and infinity would allow everything."""
+    largest = values.abs().max() if values.numel() else torch.zeros(())
+    return largest * (values / largest).square().mean().sqrt() if bool(largest) else largest
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tilegate.errors import ToolError
 from tilegate.evaluate.inputs import extents
 from tilegate.evaluate.judge import Expected, judge
@@ -79,7 +81,8 @@ def evaluate(
         run = _run_artifact(subject, chunk, limits, MAX_LOST_WORKERS - lost)
         lost += len(run.lost)
         results += _judge_chunk(subject, chunk, run)
-        isolation = run.isolation
+        if isolation is None or run.isolation.level == "process":  # the weaker of two is what was in force
+            isolation = run.isolation
         progress(len(results))
     if isolation is None:
         raise ToolError(
@@ -162,7 +165,7 @@ def _sort_frames(result: JobResult, run: _Run) -> int | None:
         if name == "begin":
             begun = int(data)
         elif name == "facts" and begun is not None:
-            run.facts[begun] = decode(Facts, data, where="facts of an entry")
+            run.facts[begun] = structs.replace(decode(Facts, data, where="facts of an entry"), index=begun)
             run.outputs[begun] = []
         elif name == "output" and begun is not None:
             run.outputs[begun].append(data)

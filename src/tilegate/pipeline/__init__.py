@@ -1,5 +1,6 @@
 """What the commands call. The only place where build, evaluate, store and trust meet."""
 
+from tilegate.pipeline import store
 from tilegate.pipeline.build import build
 from tilegate.pipeline.doctor import doctor
 from tilegate.pipeline.evaluate import evaluate
@@ -7,4 +8,4 @@ from tilegate.pipeline.explain import explain
 from tilegate.pipeline.promote import promote
 from tilegate.pipeline.status import status
 
-__all__ = ["build", "doctor", "evaluate", "explain", "promote", "status"]
+__all__ = ["build", "doctor", "evaluate", "explain", "promote", "status", "store"]

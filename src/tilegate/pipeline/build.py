@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate.build.bindings import expand
-from tilegate.build.jobs import Built, Elaborated, compile_artifacts, describe, elaborate, read_toolchain
+from tilegate.build.jobs import Built, Elaborated, read_toolchain
 from tilegate.errors import BindingError, StoreError
 from tilegate.pipeline.opened import Opened, open_project
+from tilegate.pipeline.tools import TOOLS, Tools
 from tilegate.records.artifact import Manifest
+from tilegate.records.canonical import digest_of, encode
 from tilegate.records.closure import Binding, Closure, Specialization
 from tilegate.records.contract import Contract
 from tilegate.records.declaration import Declaration
@@ -32,8 +34,12 @@ class _Kernel:
 
     closure: Closure
     sources: dict[str, bytes]
-    contract: Contract
+    declared: Declaration
     specializations: tuple[Specialization, ...]
+
+    @property
+    def contract(self) -> Contract:
+        return self.declared.contract
 
 
 def build(
@@ -42,6 +48,7 @@ def build(
     targets: Sequence[str] = (),
     only: Sequence[str] = (),
     progress: Progress = lambda _: None,
+    tools: Tools = TOOLS,
 ) -> BuildReport:
     """Build every kernel of a project for its targets, and record artifacts and failures in the workspace.
 
@@ -53,9 +60,9 @@ def build(
     wanted = tuple(Target.parse(t) for t in targets) or opened.targets
     toolchain = read_toolchain()
     _writable(opened)
-    kernels = _prepare(opened, toolchain, progress)
+    kernels = _prepare(opened, toolchain, progress, tools)
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        done = list(pool.map(lambda k: _build_kernel(opened, k, wanted, toolchain, progress), kernels))
+        done = list(pool.map(lambda k: _build_kernel(opened, k, wanted, toolchain, progress, tools), kernels))
     isolation = dict.fromkeys(i for _, used in done for i in used)
     return BuildReport(lines=tuple(line for lines, _ in done for line in lines), isolation=tuple(isolation))
 
@@ -76,31 +83,29 @@ def _writable(opened: Opened) -> None:
         ) from None
 
 
-def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress) -> list[_Kernel]:
+def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress, tools: Tools) -> list[_Kernel]:
     """Closures and contracts. Operators are described in a job only where the workspace lacks them."""
     closures = [(binding, *opened.closure(binding)) for binding in opened.bindings]
-    known: dict[str, str] = {}
+    there = {d.contract.digest: d for _, d in opened.workspace.declarations()}
+    known: dict[str, Declaration] = {}
     for _, manifest in opened.workspace.manifests():
-        if manifest.toolchain == toolchain:
-            known[manifest.elaboration.closure] = manifest.elaboration.contract
+        if manifest.toolchain == toolchain and manifest.elaboration.contract in there:
+            known[manifest.elaboration.closure] = there[manifest.elaboration.contract]
     if any(closure.digest not in known for _, closure, _ in closures):
         progress("reading contracts")
-        declared = _describe(opened)
+        declared = _describe(opened, tools)
     else:
         declared = {}
     kernels: list[_Kernel] = []
     for binding, closure, sources in closures:
-        if declared:
-            contract = _contract(binding, declared)
-        else:
-            contract = opened.declaration(known[closure.digest]).contract
-        kernels.append(_Kernel(closure, sources, contract, expand(binding, contract)))
+        declaration = _declaration(binding, declared) if declared else known[closure.digest]
+        kernels.append(_Kernel(closure, sources, declaration, expand(binding, declaration.contract)))
     return kernels
 
 
-def _describe(opened: Opened) -> dict[str, Declaration]:
+def _describe(opened: Opened, tools: Tools) -> dict[str, Declaration]:
     files, sources = opened.operator_files()
-    found = describe(opened.project.operators, files, sources)
+    found = tools.describe(opened.project.operators, files, sources)
     if isinstance(found, CompilerTrace):
         sentence, hint = tell(found)
         raise BindingError(
@@ -109,12 +114,10 @@ def _describe(opened: Opened) -> dict[str, Declaration]:
             why=sentence,
             next_step=hint,
         )
-    for declared in found:
-        opened.workspace.record(declared)
     return {declared.operator: declared for declared in found}
 
 
-def _contract(binding: Binding, declared: dict[str, Declaration]) -> Contract:
+def _declaration(binding: Binding, declared: dict[str, Declaration]) -> Declaration:
     module, _, function = binding.operator.partition(":")
     found = [
         d
@@ -130,11 +133,16 @@ def _contract(binding: Binding, declared: dict[str, Declaration]) -> Contract:
             why=f"the modules under `operators` declare: {known}",
             next_step="mend the binding, or list the operator's module under `operators` in tilegate.toml",
         )
-    return found[0].contract
+    return found[0]
 
 
 def _build_kernel(
-    opened: Opened, kernel: _Kernel, targets: Sequence[Target], toolchain: Toolchain, progress: Progress
+    opened: Opened,
+    kernel: _Kernel,
+    targets: Sequence[Target],
+    toolchain: Toolchain,
+    progress: Progress,
+    tools: Tools,
 ) -> tuple[list[BuildLine], list[Isolation]]:
     ready = _ready(opened, kernel, toolchain)
     missing = [s for s in kernel.specializations if any((str(s), str(t)) not in ready for t in targets)]
@@ -147,38 +155,49 @@ def _build_kernel(
     if not missing:
         return lines, []
     name = kernel.closure.binding.kernel
-    opened.workspace.record(kernel.closure)
-    for digest, data in kernel.sources.items():
-        if not opened.workspace.blobs.has(digest):
-            opened.workspace.blobs.put(data)
     progress(f"{name}: running its factory")
-    elaborated = elaborate(kernel.closure, kernel.contract, missing, kernel.sources)
+    elaborated = tools.elaborate(kernel.closure, kernel.contract, missing, kernel.sources)
     good = [one for one in elaborated if isinstance(one, Elaborated)]
-    for ready_ir in good:
-        opened.workspace.blobs.put(ready_ir.ir)
     progress(f"{name}: compiling {len(good)} x {len(targets)}")
-    built = iter(compile_artifacts(good, targets, toolchain) if good else [])
+    built = iter(tools.compile(good, targets, toolchain) if good else [])
     isolation: list[Isolation] = []
-    for specialization, one in zip(missing, elaborated, strict=True):
-        for target in targets:
-            outcome = next(built) if isinstance(one, Elaborated) else one
-            lines.append(_record(opened, kernel, specialization, target, outcome))
-            if isinstance(outcome, Built):
-                isolation += outcome.manifest.isolation
+    with opened.workspace.writing():
+        _store_inputs(opened, kernel, good)
+        for specialization, one in zip(missing, elaborated, strict=True):
+            for target in targets:
+                outcome = next(built) if isinstance(one, Elaborated) else one
+                lines.append(_record(opened, kernel, specialization, target, outcome))
+                if isinstance(outcome, Built):
+                    isolation += outcome.manifest.isolation
     return lines, isolation
+
+
+def _store_inputs(opened: Opened, kernel: _Kernel, elaborated: Sequence[Elaborated]) -> None:
+    """What manifests name, before any manifest, and also where it is there already: gc may have seen it so."""
+    for data in (*kernel.sources.values(), *(one.ir for one in elaborated)):
+        opened.workspace.blobs.put(data)
+    opened.workspace.record(kernel.closure)
+    opened.workspace.record(kernel.declared)
 
 
 def _ready(
     opened: Opened, kernel: _Kernel, toolchain: Toolchain
 ) -> dict[tuple[str, str], tuple[str, Manifest]]:
-    """Artifacts of this very closure and toolchain that are already there, by specialization and target."""
+    """Artifacts of this very closure and toolchain that are already there, by specialization and target.
+
+    With all that they name: what is missing is made again.
+    """
+    has = opened.workspace.blobs.has
+    if not all(map(has, (kernel.closure.digest, digest_of(encode(kernel.declared)), *kernel.sources))):
+        return {}
     return {
         (str(m.elaboration.specialization), str(m.target)): (digest, m)
         for digest, m in opened.workspace.manifests(kernel.contract.name)
         if m.elaboration.closure == kernel.closure.digest
         and m.elaboration.contract == kernel.contract.digest
         and m.toolchain == toolchain
-        and opened.workspace.blobs.has(m.library.digest)
+        and has(m.library.digest)
+        and has(m.elaboration.ir)
     }
 
 

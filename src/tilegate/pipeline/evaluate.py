@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tilegate.errors import UsageError
+from tilegate.errors import StoreError, UsageError
 from tilegate.evaluate.plan import make_plan
 from tilegate.evaluate.run import Subject
-from tilegate.evaluate.run import evaluate as run_plan
 from tilegate.pipeline.opened import Opened, open_project
+from tilegate.pipeline.tools import TOOLS, Tools
 from tilegate.processor import local_processor
 from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import encode
@@ -38,6 +38,7 @@ def evaluate(
     only: Sequence[str] = (),
     limits: Limits = EVALUATE,
     progress: Progress = lambda *_: None,
+    tools: Tools = TOOLS,
 ) -> EvaluateReport:
     """Run every current artifact that this device can run.
 
@@ -55,7 +56,7 @@ def evaluate(
             next_step="tilegate build",
         )
     device = local_processor()
-    lines = [_evaluate_one(opened, digest, m, device, limits, progress) for digest, m in current]
+    lines = [_evaluate_one(opened, digest, m, device, limits, progress, tools) for digest, m in current]
     return EvaluateReport(device=device, lines=tuple(lines))
 
 
@@ -80,7 +81,13 @@ def regressions(opened: Opened, operator: str) -> list[Entry]:
 
 
 def _evaluate_one(
-    opened: Opened, digest: str, manifest: Manifest, device: DeviceClass, limits: Limits, progress: Progress
+    opened: Opened,
+    digest: str,
+    manifest: Manifest,
+    device: DeviceClass,
+    limits: Limits,
+    progress: Progress,
+    tools: Tools,
 ) -> EvaluateLine:
     built = manifest.elaboration
     if not runs_on(manifest.target, device):
@@ -106,7 +113,7 @@ def _evaluate_one(
     )
     name = f"{built.kernel} ({built.specialization}) on {manifest.target}"
     progress(name, 0, len(plan.entries))
-    evaluation = run_plan(
+    evaluation = tools.run_plan(
         subject,
         plan,
         device,
@@ -114,9 +121,21 @@ def _evaluate_one(
         limits=limits,
         progress=lambda done: progress(name, done, len(plan.entries)),
     )
-    opened.workspace.record(plan)
-    blob = opened.workspace.record(evaluation)
-    return _line(digest, manifest, (blob.digest, evaluation), plan)
+    recorded = _record(opened, plan, evaluation)
+    return _line(digest, manifest, (recorded, evaluation), plan)
+
+
+def _record(opened: Opened, plan: Plan, evaluation: Evaluation) -> str:
+    with opened.workspace.writing():
+        if not opened.workspace.blobs.has(evaluation.manifest):
+            raise StoreError(
+                "the artifact was removed while it was evaluated",
+                where=evaluation.manifest,
+                why="its source is not there any more, and `tilegate store gc --superseded` took it",
+                next_step="tilegate build && tilegate evaluate",
+            )
+        opened.workspace.record(plan)
+        return opened.workspace.record(evaluation).digest
 
 
 def _versions() -> dict[str, str]:

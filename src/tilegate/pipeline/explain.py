@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tilegate.errors import UsageError
@@ -18,8 +18,10 @@ from tilegate.records.contract import AttributeValue, Contract
 from tilegate.records.plan import Workload
 from tilegate.records.release import Candidate
 from tilegate.records.report import ExplainCandidate, ExplainReport
-from tilegate.records.target import runs_on
+from tilegate.rules.coverage import cover
+from tilegate.rules.points import point_of
 from tilegate.rules.preflight import answer
+from tilegate.rules.selection import preferred, unfit
 from tilegate.store.layout import Layout
 
 
@@ -55,11 +57,12 @@ def explain(
         )
     workload = _workload(contracts[operator], words)
     device = local_processor()
-    candidates = [
+    fitting = [
         (c, decode(Manifest, layout.open_blob(c.manifest), where=c.manifest.digest))
         for c in standing.candidates
-        if c.operator == operator and runs_on(c.target, device)
+        if c.operator == operator and not unfit(c, standing.policy, device)
     ]
+    candidates = preferred((c.target, (c, manifest)) for c, manifest in fitting)
     found = answer(candidates, workload)
     return ExplainReport(
         operator=operator,
@@ -68,7 +71,7 @@ def explain(
         shape_class=found.shape_class,
         reason=str(found.miss) if found.miss else "",
         candidates=tuple(_candidate(c, m) for c, m in candidates),
-        evidence=tuple(_evidence(opened, candidates, workload)),
+        evidence=tuple(_evidence(opened, contracts[operator], candidates, workload)),
     )
 
 
@@ -126,15 +129,22 @@ def _candidate(candidate: Candidate, manifest: Manifest) -> ExplainCandidate:
     )
 
 
-def _evidence(opened: Opened, candidates: list[tuple[Candidate, Manifest]], workload: Workload) -> list[str]:
-    """Verdicts recorded at exactly these extents, and at those that differ in one axis only, as a hint."""
-    lines: list[str] = []
-    for candidate, _ in candidates:
-        verdicts: Counter[str] = Counter()
-        for _, plan, evaluation in evidence(opened, candidate.manifest.digest):
-            for result in evaluation.results:
-                if plan.entries[result.index].workload.axes == workload.axes:
-                    verdicts[result.verdict.value] += 1
+def _evidence(
+    opened: Opened, contract: Contract, candidates: Iterable[tuple[Candidate, Manifest]], workload: Workload
+) -> Iterator[str]:
+    """What is recorded of each artifact for this dtype and these attributes: here, and at its limits."""
+    for candidate, manifest in candidates:
+        if point_of(contract, manifest.elaboration, workload) is None:
+            continue
+        name = f"{candidate.kernel} for {candidate.target}"
+        recorded = [(plan, e) for _, plan, e in evidence(opened, candidate.manifest.digest)]
+        verdicts = Counter(
+            result.verdict.value
+            for plan, evaluation in recorded
+            for result in evaluation.results
+            if plan.entries[result.index].workload.axes == workload.axes
+        )
         told = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "never evaluated"
-        lines.append(f"{candidate.kernel} for {candidate.target}, at exactly these extents: {told}")
-    return lines
+        yield f"{name}, at exactly these extents: {told}"
+        for note in cover(contract, manifest, recorded, opened.policy).notes:
+            yield f"{name}, {note}"

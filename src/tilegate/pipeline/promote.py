@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import blob_of, encode
 from tilegate.records.release import Release
 from tilegate.records.report import PromotedLine, PromoteReport
-from tilegate.rules.coverage import cover
-from tilegate.rules.promotion import Promotable
+from tilegate.rules.promotion import Promotable, Promotion
 from tilegate.rules.promotion import promote as decide
 from tilegate.store.layout import Layout, write_layout
 from tilegate.trust.verify import verify
@@ -35,6 +35,11 @@ def promote(folder: Path, *, release: Path | None = None, only: Sequence[str] = 
     """
     opened = open_project(folder, only=only)
     where = release or opened.folder / "release"
+    with opened.workspace.blobs.held():  # gc sees what evidence stands for the release, or the release
+        return _promote(opened, where)
+
+
+def _promote(opened: Opened, where: Path) -> PromoteReport:
     standing = read_release(where)
     current = opened.current()
     if not current:
@@ -52,14 +57,17 @@ def promote(folder: Path, *, release: Path | None = None, only: Sequence[str] = 
     return PromoteReport(
         release=str(where) if decided.release else None,
         version=version if decided.release else version - 1,
-        lines=_lines(promotables, decided.release, opened),
+        lines=_lines(promotables, decided),
         rejected=decided.rejected,
     )
 
 
 def read_release(where: Path) -> Release | None:
-    """The release that stands in a folder, verified; None where there is none yet."""
-    if not where.exists():
+    """The release that stands in a folder, verified; None where there is none yet.
+
+    index.json is the switch: without it a promotion was stopped before there was a release.
+    """
+    if not os.path.lexists(where / "index.json"):
         return None
     layout = Layout(where)
     release = verify(
@@ -96,24 +104,16 @@ def _contents(opened: Opened, promotables: Sequence[Promotable], release: Releas
     return known
 
 
-def _lines(
-    promotables: Sequence[Promotable], release: Release | None, opened: Opened
-) -> tuple[PromotedLine, ...]:
-    if release is None:
-        return ()
-    by_manifest = {one.manifest_blob.digest: one for one in promotables}
-    lines: list[PromotedLine] = []
-    for candidate in release.candidates:
-        one = by_manifest[candidate.manifest.digest]
-        coverage = cover(one.contract, one.manifest, [(p, e) for _, p, e in one.evidence], opened.policy)
-        lines.append(
-            PromotedLine(
-                operator=candidate.operator,
-                kernel=candidate.kernel,
-                specialization=one.manifest.elaboration.specialization,
-                target=str(candidate.target),
-                classes=tuple(str(c) for c in candidate.classes),
-                notes=coverage.notes,
-            )
+def _lines(promotables: Sequence[Promotable], decided: Promotion) -> tuple[PromotedLine, ...]:
+    by_manifest = {one.manifest_blob.digest: one.manifest for one in promotables}
+    return tuple(
+        PromotedLine(
+            operator=candidate.operator,
+            kernel=candidate.kernel,
+            specialization=by_manifest[candidate.manifest.digest].elaboration.specialization,
+            target=str(candidate.target),
+            classes=tuple(str(c) for c in candidate.classes),
+            notes=decided.notes[candidate.manifest.digest],
         )
-    return tuple(lines)
+        for candidate in (decided.release.candidates if decided.release else ())
+    )

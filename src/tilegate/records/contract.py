@@ -56,7 +56,7 @@ class NonFinite(enum.Enum):
     """What the contract says of NaN and infinity in inputs."""
 
     EXCLUDED = "excluded"
-    """Callers promise finite inputs; the matrix says so, and nothing is tested outside the promise."""
+    """Callers promise finite inputs; nothing is tested outside the promise."""
     PROPAGATED = "propagated"
     """NaN and infinity come out where the reference has them; every plan tests it."""
 

@@ -59,7 +59,7 @@ class Evaluation(Document, frozen=True, tag="tilegate.evaluation/1"):
     plan: Digest
     device: DeviceClass
     versions: dict[str, str]
-    """torch, apache-tvm-ffi, kernel: recorded; policy says which differences evidence tolerates."""
+    """Of torch, apache-tvm-ffi, tilegate, Python and the system's kernel: recorded, not yet judged."""
     isolation: Isolation
     vouch: Vouch
     results: tuple[EntryResult, ...]

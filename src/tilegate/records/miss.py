@@ -19,7 +19,7 @@ class MissReason(enum.Enum):
     GRAD = "a gradient would be recorded"
     NEGATIVE_BIT = "tensor has its negative or conjugate bit set"
     SPECIALIZATION = "no artifact for this dtype, fixed extent or attribute"
-    TRACING = "called while torch traces or transforms"
+    TRACING = "called while torch traces, transforms or casts"
     UNREADABLE = "an argument could not be handed over"
     # Seen by the guard in C. The order is part of the ABI: code n is GUARD_CODES[n].
     NOT_A_TENSOR = "argument is not a tensor"

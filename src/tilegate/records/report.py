@@ -29,7 +29,7 @@ class BuildLine(Record, frozen=True):
 class BuildReport(Document, frozen=True, tag="tilegate.report.build/1"):
     lines: tuple[BuildLine, ...]
     isolation: tuple[Isolation, ...]
-    """Of every job that ran, each once."""
+    """Of the jobs that made the artifacts, each once."""
 
     @property
     def accepted(self) -> bool:
@@ -88,7 +88,7 @@ class Cell(Record, frozen=True):
     """One operator x kernel x specialization on one target."""
 
     state: str
-    """absent, failed, built, evaluated, promoted."""
+    """absent, failed, built, evaluated, rejected, promoted."""
     text: str
     """The guard, the verdicts or the reason, in one line."""
 
@@ -151,4 +151,39 @@ class DoctorReport(Document, frozen=True, tag="tilegate.report.doctor/1"):
         return all(check.ok for check in self.checks)
 
 
-Report = BuildReport | EvaluateReport | PromoteReport | Matrix | ExplainReport | DoctorReport
+class StoreFault(Record, frozen=True):
+    """One thing that is wrong with a workspace or a release."""
+
+    kind: str
+    """corrupt, missing, unknown or index."""
+    what: str
+    """A digest, or the path of a file or folder."""
+    why: str
+    next_step: str
+
+
+class StoreReport(Document, frozen=True, tag="tilegate.report.store/1"):
+    action: str
+    """check, rebuild or gc."""
+    blobs: int
+    """Found whole."""
+    size: int
+    """Bytes of them all."""
+    documents: dict[str, int]
+    """Of the blobs, those that are records, by schema."""
+    leftovers: int
+    """Files that a killed process left half-written. Nobody reads them, and gc removes the old ones."""
+    faults: tuple[StoreFault, ...] = ()
+    removed: dict[str, int] = {}
+    """Blobs that gc removed, by schema; `content` stands for those without one, `leftovers` for files."""
+    freed: int = 0
+    """Bytes of what was removed."""
+    dry_run: bool = False
+    """True: nothing was removed, and `removed` tells what would be."""
+
+    @property
+    def accepted(self) -> bool:
+        return not self.faults
+
+
+Report = BuildReport | EvaluateReport | PromoteReport | Matrix | ExplainReport | DoctorReport | StoreReport

@@ -6,7 +6,7 @@ from tilegate.records.canonical import Document, digest_of, encode
 
 
 class Toolchain(Document, frozen=True, tag="tilegate.toolchain/1"):
-    """Version of every member: tilelang, apache-tvm-ffi, torch, z3-solver, python, gcc, tilegate."""
+    """Version of every member: tilelang, apache-tvm-ffi, torch, z3-solver, python, gcc, g++, tilegate."""
 
     versions: dict[str, str]
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tilegate.records.report import (
+    BuildLine,
     BuildReport,
     Cell,
     DoctorReport,
+    EvaluateLine,
     EvaluateReport,
     ExplainReport,
     Matrix,
+    PromotedLine,
     PromoteReport,
     Report,
+    StoreReport,
 )
+from tilegate.report.table import Table
 from tilegate.rules.sanitize import tell
 
 _STATE_STYLE = {
@@ -27,6 +32,9 @@ _STATE_STYLE = {
 _STATE_MARK = {
     "promoted": "●", "evaluated": "◐", "built": "○", "rejected": "✗", "failed": "✗", "absent": "·",
 }  # fmt: skip
+
+Line = BuildLine | EvaluateLine | PromotedLine
+L = TypeVar("L", BuildLine, EvaluateLine, PromotedLine)
 
 
 def render(report: Report) -> Iterator[RenderableType]:
@@ -44,27 +52,38 @@ def render(report: Report) -> Iterator[RenderableType]:
             yield from _explain(report)
         case DoctorReport():
             yield _doctor(report)
+        case StoreReport():
+            yield from _store(report)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _ordered(lines: Iterable[L]) -> list[L]:
+    """As the matrix has them."""
+    return sorted(lines, key=lambda line: (line.operator, line.kernel, str(line.specialization), line.target))
+
+
+class _Artifacts:
+    """A table with a row for each artifact. A target that all of them share stands in the heading."""
+
+    def __init__(self, lines: Sequence[Line], told: str, *more: str) -> None:
+        targets = {line.target for line in lines}
+        self._shared = len(targets) == 1
+        columns = [f"{told} for {targets.pop()}"] if self._shared else ["target", told]
+        self.table = Table("operator", "kernel", "fixed at build", *columns, *more)
+
+    def add(self, line: Line, *cells: str | Text) -> None:
+        target = () if self._shared else (line.target,)
+        self.table.row(line.operator, line.kernel, str(line.specialization), *target, *cells)
 
 
 def _build(report: BuildReport) -> Iterator[RenderableType]:
-    table = _table("operator", "kernel", "fixed at build", "target", "artifact")
-    for line in report.lines:
+    rows = _Artifacts(report.lines, "artifact")
+    for line in _ordered(report.lines):
         if line.manifest is not None:
-            made = f"{line.size / 1024:.1f} kB{', as before' if line.cached else ''}"
-            artifact = Text(f"{line.manifest[7:19]}  {made}", style="green")
+            made = f"{line.manifest[7:19]}  {line.size / 1024:.1f} kB"
+            rows.add(line, Text(f"{made}, as before" if line.cached else made, style="green"))
         else:
-            artifact = Text("failed", style="red")
-        table.add_row(
-            Text(line.operator), Text(line.kernel), Text(str(line.specialization)), line.target, artifact
-        )
-    yield table
+            rows.add(line, Text("failed", style="red"))
+    yield rows.table
     for line in report.lines:
         if line.trace is not None:
             sentence, hint = tell(line.trace)
@@ -73,47 +92,37 @@ def _build(report: BuildReport) -> Iterator[RenderableType]:
 
 
 def _evaluate(report: EvaluateReport) -> RenderableType:
-    table = _table("operator", "kernel", "fixed at build", "target", "passed", "otherwise")
-    for line in report.lines:
+    rows = _Artifacts(report.lines, "passed", "otherwise")
+    for line in _ordered(report.lines):
         others = {v: n for v, n in line.verdicts.items() if v != "passed"}
-        told = (
-            ", ".join(f"{n} {v}" for v, n in sorted(others.items()))
-            if line.evaluation
-            else "not on this device"
-        )
+        told = ", ".join(f"{n} {v}" for v, n in sorted(others.items()))
         passed = f"{line.verdicts.get('passed', 0)} of {line.entries}"
-        table.add_row(
-            Text(line.operator),
-            Text(line.kernel),
-            Text(str(line.specialization)),
-            line.target,
-            passed,
-            told or "-",
+        rows.add(
+            line,
+            Text(passed, style="yellow" if others else "green") if line.evaluation else "-",
+            (told or "-") if line.evaluation else "not on this device",
         )
-    return table
+    return rows.table
 
 
 def _promote(report: PromoteReport) -> Iterator[RenderableType]:
-    table = _table("operator", "kernel", "fixed at build", "target", "serves")
-    for line in report.lines:
-        classes = Text("\n".join(line.classes), style="green")
-        table.add_row(
-            Text(line.operator), Text(line.kernel), Text(str(line.specialization)), line.target, classes
-        )
+    rows = _Artifacts(report.lines, "serves")
+    for line in _ordered(report.lines):
+        rows.add(line, Text("\n".join(line.classes), style="green"))
     if report.lines:
-        yield table
-    for line in report.lines:
-        for note in line.notes:
-            yield Text(f"{line.operator}: {note}", style="dim")
+        yield rows.table
+    notes = [f"{line.operator}: {note}" for line in report.lines for note in line.notes]
+    if notes:
+        yield Text("\n" + "\n".join(dict.fromkeys(notes)), style="dim")
     for rejected in report.rejected:
         yield Text(f"\n{rejected}", style="red")
 
 
 def _matrix(report: Matrix) -> Iterator[RenderableType]:
-    table = _table("operator", "kernel", "fixed at build", *report.targets)
+    table = Table("operator", "kernel", "fixed at build", *report.targets)
     for row in report.rows:
         cells = [_cell(row.cells[target]) for target in report.targets]
-        table.add_row(Text(row.operator), Text(row.kernel), Text(str(row.specialization)), *cells)
+        table.row(row.operator, row.kernel, str(row.specialization), *cells)
     yield table
     legend = "  ".join(
         f"{_STATE_MARK[s]} {s}" for s in ("promoted", "evaluated", "built", "rejected", "absent")
@@ -123,27 +132,52 @@ def _matrix(report: Matrix) -> Iterator[RenderableType]:
 
 
 def _cell(cell: Cell) -> Text:
-    return Text(f"{_STATE_MARK[cell.state]} {cell.text}", style=_STATE_STYLE[cell.state])
+    classes = cell.text.split(" | ")
+    return Text(f"{_STATE_MARK[cell.state]} " + "\n  ".join(classes), style=_STATE_STYLE[cell.state])
 
 
 def _explain(report: ExplainReport) -> Iterator[RenderableType]:
     call = f"{report.operator} with {report.workload}"
     if report.served_by is not None:
-        yield Text(f"{call}\n  runs {report.served_by}, inside {report.shape_class}", style="green")
+        yield Text(f"{call}\nruns {report.served_by}", style="green")
+        yield Text(f"  inside    {report.shape_class}")
     else:
-        yield Text(f"{call}\n  goes to the reference: {report.reason}", style="yellow")
-    for candidate in report.candidates:
-        serves = " | ".join(candidate.classes)
-        yield Text(
-            f"  {candidate.kernel} ({candidate.specialization}) for {candidate.target} serves: {serves}"
-        )
+        yield Text(f"{call}\ngoes to the reference", style="yellow")
+        yield Text(f"  because   {report.reason}")
+        for candidate in report.candidates:
+            what = f"{candidate.kernel} for {candidate.target} ({candidate.specialization})"
+            yield Text(f"  released  {what} serves")
+            for shape_class in candidate.classes:
+                yield Text(f"              {shape_class}")
     for line in report.evidence:
-        yield Text(f"  evidence: {line}", style="dim")
+        yield Text(f"  evidence  {line}", style="dim")
 
 
 def _doctor(report: DoctorReport) -> RenderableType:
-    table = _table("", "what", "found", "needed for", "to mend it")
+    table = Table("", "what", "found", "needed for", "to mend it")
     for check in report.checks:
         mark = Text("✓", style="green") if check.ok else Text("✗", style="red")
-        table.add_row(mark, check.name, Text(check.found), check.needed_for, Text(check.mend))
+        table.row(mark, check.name, check.found, check.needed_for, check.mend)
     return table
+
+
+def _store(report: StoreReport) -> Iterator[RenderableType]:
+    table = Table("what", "how many")
+    for schema, count in sorted(report.documents.items()):
+        table.row(schema, str(count))
+    table.row("content", str(report.blobs - sum(report.documents.values())))
+    table.row("leftovers of killed processes", str(report.leftovers))
+    yield table
+    yield Text(f"\n{report.blobs} blobs, {_bytes(report.size)}", style="dim")
+    for fault in report.faults:
+        yield Text(f"\n{fault.kind}: {fault.what}\n  {fault.why}", style="red")
+        yield Text(f"next: {fault.next_step}")
+    if report.action == "gc" and not report.faults:
+        told = ", ".join(f"{count} {what}" for what, count in sorted(report.removed.items())) or "nothing"
+        yield Text(
+            f"{'would remove' if report.dry_run else 'removed'} {told}: {_bytes(report.freed)}", style="green"
+        )
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1024:.1f} kB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MB"

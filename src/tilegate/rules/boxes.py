@@ -8,8 +8,8 @@ How a box is found, in the order in which a person would:
    points are lost for each failure that leaves.
 3. Density. Where a residue lacks evidence (`points.holes`), the range is narrowed to the run of extents
    between such holes that keeps the most passing points.
-4. What lies around a box is searched again, first with the same steps, then with any. Regions never
-   overlap, so boxes are disjoint.
+4. The largest box is taken, and what lies around it is searched again, with whatever steps are best there.
+   Regions never overlap, so boxes are disjoint.
 
 Laws: a box holds no failing point, at least `min_passes` passing ones, and no hole on any axis.
 """
@@ -17,7 +17,8 @@ Laws: a box holds no failing point, at least `min_passes` passing ones, and no h
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, chain, product
 from math import prod
 from operator import or_
@@ -53,33 +54,33 @@ def find_boxes(
         At most MAX_BOXES, or none where nothing can be claimed.
     """
     search = _Search(sorted(set(passing)), sorted(set(failing)), axes, max(1, min_passes))
-    found: list[Box] = []
-    regions: list[Region] = [((0, INT32_MAX),) * len(axes)]
-    while regions and len(found) < MAX_BOXES:
-        tiling = search.best_tiling(regions.pop(0))
-        if tiling is not None:
-            found += [search.box(claim, tiling.steps) for claim in tiling.claims]
-            regions += tiling.rest
-    return tuple(found[:MAX_BOXES])
+    everything: Region = ((0, INT32_MAX),) * len(axes)
+    claims = _largest_first(everything, search.best_claim)
+    return tuple(search.box(claim) for claim in claims)
 
 
 class _Claim(NamedTuple):
-    """A region that may be claimed, and how many passing points it keeps."""
+    """A region that may be claimed with these steps, and how many passing points it keeps."""
 
-    region: Region
     kept: int
-
-
-class _Tiling(NamedTuple):
-    """Claims that share their steps, and the regions around them that hold none."""
-
+    region: Region
     steps: tuple[int, ...]
-    claims: list[_Claim]
-    rest: list[Region]
 
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        return (sum(claim.kept for claim in self.claims), -len(self.claims), -prod(self.steps))
+
+def _largest_first(region: Region, find: Callable[[Region], _Claim | None]) -> list[_Claim]:
+    """(4) The largest claim in a region, then the largest around it, and so on; MAX_BOXES at most."""
+    claims: list[_Claim] = []
+    pending: list[tuple[_Claim, Region]] = []
+    parts = [region]
+    while len(claims) < MAX_BOXES:
+        pending += [(claim, part) for part in parts if (claim := find(part)) is not None]
+        if not pending:
+            break
+        pending.sort()
+        claim, around = pending.pop()
+        claims.append(claim)
+        parts = list(_around(around, claim.region))
+    return claims
 
 
 class _Index:
@@ -96,11 +97,9 @@ class _Index:
             for at, extents in zip(self.at, self.extents, strict=True)
         ]
         self._multiples = [
-            {step: _multiples(at, step) for step in axis.steps} for at, axis in self._with(axes)
+            {step: _multiples(at, step) for step in axis.steps}
+            for at, axis in zip(self.at, axes, strict=True)
         ]
-
-    def _with(self, axes: Sequence[Axis]) -> Iterator[tuple[dict[int, int], Axis]]:
-        return zip(self.at, axes, strict=True)
 
     def between(self, dim: int, bounds: Bounds) -> int:
         """The points whose extent on one axis lies within the bounds."""
@@ -150,22 +149,24 @@ class _Search:
         self.passing = _Index(passing, axes)
         self.failing = _Index(failing, axes)
 
-    def box(self, claim: _Claim, steps: tuple[int, ...]) -> Box:
-        spans = zip(claim.region, steps, strict=True)
+    def box(self, claim: _Claim) -> Box:
+        spans = zip(claim.region, claim.steps, strict=True)
         return tuple(
             Range(start=start, stop=stop, step=step if start < stop else 1) for (start, stop), step in spans
         )
 
-    def best_tiling(self, region: Region) -> _Tiling | None:
-        """(1) The steps whose boxes keep the most passing points of a region."""
-        best: _Tiling | None = None
-        for kept_at_most, steps in self._candidates(region):
-            if best is not None and kept_at_most < best.rank[0]:
+    def best_claim(self, region: Region) -> _Claim | None:
+        """(1) The largest claim with the steps whose claims together keep the most of a region."""
+        best: list[_Claim] = []
+        best_rank = (0, 0, 0)
+        for at_most, steps in self._candidates(region):
+            if at_most < best_rank[0]:
                 break
-            tiling = self._tile(region, steps)
-            if tiling.claims and (best is None or tiling.rank > best.rank):
-                best = tiling
-        return best
+            claims = _largest_first(region, partial(self._widest, steps=steps))
+            rank = (sum(claim.kept for claim in claims), -len(claims), -prod(steps))
+            if claims and rank > best_rank:
+                best, best_rank = claims, rank
+        return best[0] if best else None
 
     def _candidates(self, region: Region) -> list[tuple[int, tuple[int, ...]]]:
         """Steps worth a try, the most promising first, each with the passing points that obey it.
@@ -184,26 +185,6 @@ class _Search:
         kept.sort(key=lambda item: (-item[0], item[1], prod(item[2]), item[2]))
         return [(count, steps) for count, _, steps in kept]
 
-    def _tile(self, region: Region, steps: tuple[int, ...]) -> _Tiling:
-        """(4) Boxes of one choice of steps: the largest, then the largest around it, and so on."""
-        tiling = _Tiling(steps, [], [])
-        pending: list[tuple[_Claim, Region]] = []
-        regions = [region]
-        while len(tiling.claims) < MAX_BOXES:
-            for part in regions:
-                claim = self._widest(part, steps)
-                if claim is None:
-                    tiling.rest.append(part)
-                else:
-                    pending.append((claim, part))
-            if not pending:
-                break
-            pending.sort(key=lambda item: (item[0].kept, item[1]))
-            claim, around = pending.pop()
-            tiling.claims.append(claim)
-            regions = list(_around(around, claim.region))
-        return tiling
-
     def _widest(self, region: Region, steps: tuple[int, ...]) -> _Claim | None:
         """One box in a region, or None where too few points are left of it."""
         while (good := self.passing.inside(region, steps)).bit_count() >= self.min_passes:
@@ -213,7 +194,7 @@ class _Search:
                 return None
             smaller = self._cut(region, good, bad) if bad else self._narrowed(region, steps, good)
             if smaller is None:
-                return _Claim(region, good.bit_count())
+                return _Claim(good.bit_count(), region, steps)
             region = smaller
         return None
 

@@ -35,6 +35,8 @@ from tilegate.rules.points import Point, axes_of
 ALIGNED_BYTES = 64
 """Alignment of Layout.ALIGNED, and of what torch allocates."""
 
+FEW = "other shapes were too few to infer from"
+
 VALUE_WORDS: dict[Values, str] = {
     Values.NEGATIVE: "negative values",
     Values.TINY: "tiny values",
@@ -198,7 +200,8 @@ def _note_on_step(known: Evidence, place: int, symbol: str, span: Range) -> str:
     if not others:
         return ""
     failed = len(others & known.failed)
-    return f"{symbol} % {span.step} == 0: {failed} of {len(others)} shapes failed otherwise"
+    why = f"{failed} of {len(others)} shapes failed otherwise" if failed else FEW
+    return f"{symbol} % {span.step} == 0: {why}"
 
 
 def _note_on_stop(known: Evidence, place: int, symbol: str, box: Box) -> str:

@@ -9,7 +9,7 @@ Plans test those points and coverage asks for them: both call `witnesses`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import gcd, lcm
+from math import gcd
 
 from tilegate.records.artifact import Elaboration
 from tilegate.records.canonical import Name, Record
@@ -86,15 +86,10 @@ def witnesses(span: Range, tile: int) -> dict[tuple[int, int], int]:
 
 
 def holes(span: Range, tile: int, passed: Iterable[int]) -> list[tuple[int, int]]:
-    """Where density fails: per bucket, the first and the last extent of a residue that never passed there."""
+    """Where density fails: in each bucket, from the first extent whose residue never passed there to its end."""
     evidence = {(bucket_of(extent, tile), extent % tile) for extent in passed}
-    missing: dict[int, list[int]] = {}
+    first: dict[int, int] = {}
     for (bucket, residue), extent in witnesses(span, tile).items():
         if (bucket, residue) not in evidence:
-            missing.setdefault(bucket, []).append(extent)
-    period = lcm(tile, span.step)
-    bounds = {bucket: last for bucket, _, last in buckets(span, tile)}
-    return [
-        (min(extents), max(bounds[bucket] - (bounds[bucket] - extent) % period for extent in extents))
-        for bucket, extents in missing.items()
-    ]
+            first[bucket] = min(extent, first.get(bucket, extent))
+    return [(first[bucket], last) for bucket, _, last in buckets(span, tile) if bucket in first]

@@ -1,7 +1,8 @@
 """From what a job said to a compiler trace that may leave the build host. Pure, and built up from a list.
 
-A rule matches words of a compiler and names a template; only typed slots reach the record. Text that no rule
-knows becomes its class and its length, never itself.
+A rule matches words of a compiler and names a template; only typed slots reach the record. A word fills a
+slot if it is in a list of this file or names a part of the contract or binding; else it becomes `other`.
+Text that no rule knows becomes its class and its length, never itself.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from dataclasses import dataclass, field
 
 from tilegate.records.contract import DTYPES
 from tilegate.records.trace import CompilerTrace, ErrorClass, Location, Stage
-from tilegate.rules.templates import TEMPLATES
+from tilegate.rules.templates import TEMPLATES, Template
 
 _E = ErrorClass
+
+MESSAGE_CHARS = 16_384
+"""Read of a message. A job that says more has said what it can."""
+
+OTHER = "other"
+"""In the place of every word that is on no list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +56,25 @@ class Subject:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
     toolchain: str | None = None
+    identifiers: frozenset[str] = frozenset()
+    """Names that the contract and the binding hold: tensors, axes, dtype variables, attributes, parameters."""
 
 
-_RULES: tuple[tuple[str, str, str], ...] = (
+RULES: tuple[tuple[str, str, str], ...] = (
     # step, pattern over the raw message, template
     ("lower|device", r"\bbfloat16\b|\bbf16\b", "no-bfloat16"),
     ("lower|device", r"float8|fp8|e4m3|e5m2", "no-float8"),
     ("lower|device", r"[Uu]nresolved call.*tirx?\.(\w+)", "no-vector-math"),
+    ("lower|result|factory", r"[Ll]ocal.*T\.Parallel|T\.Parallel.*local", "parallel-over-local"),
     ("lower|factory", r"layout (?:can ?not|could not) be inferred|layout.*infer", "layout-not-inferred"),
     ("lower", r"shared memory|shared\.dyn", "no-shared-memory"),
     ("lower", r"cumsum", "no-cumsum"),
     ("lower", r"threadIdx|thread index|launch_thread_idx", "no-threads"),
     ("lower|result|factory", r"slicing with step|step slice", "step-slice"),
-    ("lower|result|factory", r"local.*T\.Parallel|T\.Parallel.*local", "parallel-over-local"),
     ("device", r"vec_type|float[248]|invalid cast|no match for .operator", "no-vector-math"),
     ("device|host", r"fatal error: .*: No such file", "missing-header"),
     ("device|host", r"expected .{1,8} before", "generated-syntax"),
+    ("device", r"conflicting declaration|linkage|ambiguating new declaration", "helper-linkage"),
     ("link", r"undefined reference", "undefined-symbol"),
 )
 
@@ -78,15 +88,23 @@ _EXCEPTIONS: Mapping[str, tuple[str, ErrorClass]] = {
     "builtins.KeyboardInterrupt": ("factory-exits", _E.FACTORY_RAISED),
 }
 
-_KNOWN_CLASSES = frozenset({
+_CLASSES = frozenset({
     "ArithmeticError", "AssertionError", "AttributeError", "IndexError", "KeyError", "LookupError", "NameError",
     "NotImplementedError", "OSError", "OverflowError", "RecursionError", "RuntimeError", "StopIteration",
     "TypeError", "ValueError", "ZeroDivisionError", "InternalError", "TVMError",
 })  # fmt: skip
-_KNOWN_TYPES = frozenset(
-    {"NoneType", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "set", "function", "type",
-     "PrimFunc", "IRModule", "JITKernel", "JITImpl", "Tensor", "module", "method", "generator"} | set(DTYPES)
-)  # fmt: skip
+_TYPES = frozenset({
+    "NoneType", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "set", "function", "type",
+    "PrimFunc", "IRModule", "JITKernel", "JITImpl", "Tensor", "module", "method", "generator",
+})  # fmt: skip
+_DTYPES = frozenset({
+    *DTYPES, "uint16", "uint32", "uint64", "int4", "uint4", "handle", "float8_e4m3", "float8_e4m3fn",
+    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn",
+    "float4_e2m1fn",
+})  # fmt: skip
+_TOOLS = frozenset({"gcc", "gpp"})
+WORDS = _CLASSES | _TYPES | _DTYPES | _TOOLS
+"""What a job may say in a slot, beside the identifiers of its subject."""
 
 
 def sanitize(observation: Observation, subject: Subject) -> CompilerTrace:
@@ -97,7 +115,7 @@ def sanitize(observation: Observation, subject: Subject) -> CompilerTrace:
     3. The first rule whose step and words match decides.
     4. An exception class with a template of its own; else the class alone, where it is a known one.
     """
-    template, numbers, words = _diagnose(observation)
+    template, numbers, words = _diagnose(observation, subject.identifiers)
     location = None
     if observation.line is not None and 0 < observation.line < 2**31:
         location = Location(
@@ -124,44 +142,46 @@ def tell(trace: CompilerTrace) -> tuple[str, str]:
     template = TEMPLATES.get(trace.template)
     if template is None:
         return f"{trace.stage.value}: {trace.error.value}", "read it with the tilegate that wrote it"
-    slots = {**trace.numbers, **trace.words}
+    slots = {**dict.fromkeys(slots_of(template), OTHER), **trace.numbers, **trace.words}
     where = f" ({trace.location.role}, line {trace.location.line})" if trace.location else ""
     return template.sentence.format_map(slots) + where, template.hint
 
 
-def _diagnose(seen: Observation) -> tuple[str, dict[str, int], dict[str, str]]:
+def slots_of(template: Template) -> tuple[str, ...]:
+    """Names of the slots in a template's sentence."""
+    return tuple(name for _, name, _, _ in string.Formatter().parse(template.sentence) if name)
+
+
+def _diagnose(seen: Observation, identifiers: frozenset[str]) -> tuple[str, dict[str, int], dict[str, str]]:
     if seen.ending != "finished":  # (1)
         ending = f"job-{seen.ending.replace('_', '-')}"
-        return (ending if ending in TEMPLATES else "job-protocol"), {"code": seen.code}, {}
+        return _filled(ending if ending in TEMPLATES else "job-protocol", {"code": seen.code}, {})
     if seen.template in TEMPLATES:  # (2)
-        words = {k: _word(v) for k, v in seen.words.items()}
-        return seen.template, *_slots(seen.template, seen.numbers, words)
-    for steps, pattern, template in _RULES:  # (3)
-        if seen.step in steps.split("|") and re.search(pattern, seen.message):
-            return template, {}, {}
+        words = {name: word if word in identifiers else _listed(word) for name, word in seen.words.items()}
+        return _filled(seen.template, seen.numbers, words)
+    message = seen.message[:MESSAGE_CHARS]
+    for steps, pattern, template in RULES:  # (3)
+        if seen.step in steps.split("|") and re.search(pattern, message):
+            return _filled(template, {}, {})
     if seen.kind in _EXCEPTIONS:  # (4)
-        return _EXCEPTIONS[seen.kind][0], {}, {}
-    name = seen.kind.rpartition(".")[2]
-    words = {"kind": name if name in _KNOWN_CLASSES else "other"}
+        return _filled(_EXCEPTIONS[seen.kind][0], {}, {})
     by_step = {"factory": "factory-raised", "import": "import-raised", "lower": "lowering-failed"}
-    template = by_step.get(seen.step, "tool-failed")
-    return template, *_slots(template, {"length": len(seen.message)}, words)
+    kind = seen.kind.rpartition(".")[2]
+    words = {"kind": kind if kind in _CLASSES else OTHER}
+    return _filled(by_step.get(seen.step, "tool-failed"), {"length": len(seen.message)}, words)
 
 
-def _slots(
+def _listed(word: str) -> str:
+    return word if word in WORDS else OTHER
+
+
+def _filled(
     template: str, numbers: Mapping[str, int], words: Mapping[str, str]
-) -> tuple[dict[str, int], dict[str, str]]:
+) -> tuple[str, dict[str, int], dict[str, str]]:
     """Exactly the slots that the template's sentence has: what a job says beside them is dropped."""
-    names = {name for _, name, _, _ in string.Formatter().parse(TEMPLATES[template].sentence) if name}
+    names = slots_of(TEMPLATES[template])
     kept = {name: numbers[name] for name in names if name in numbers}
-    return kept, {name: words.get(name, "other") for name in names if name not in kept}
-
-
-def _word(text: str) -> str:
-    """A slot's word: an identifier as it stands where it names part of a contract, else `other`."""
-    if text in _KNOWN_TYPES or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", text):
-        return text
-    return "other"
+    return template, kept, {name: words.get(name, OTHER) for name in names if name not in kept}
 
 
 def _bounded(number: int) -> int:

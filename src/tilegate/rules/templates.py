@@ -23,17 +23,17 @@ TEMPLATES: dict[str, Template] = {
     ),
     "factory-not-callable": Template(
         E.FACTORY_RESULT,
-        "the factory is a {got}, which cannot be called",
+        "the factory cannot be called; its class: {got}",
         "bind a @tilelang.jit function, or a function that returns a @T.prim_func",
     ),
     "factory-parameter": Template(
         E.CONTRADICTION,
-        "the factory's parameter {parameter} is no axis, dtype variable or attribute of the contract",
+        "parameter {position} of the factory is no axis, dtype variable or attribute of the contract",
         "rename it in `parameters`, or give it a value in `constants`",
     ),
     "factory-result": Template(
         E.FACTORY_RESULT,
-        "the factory returned a {got}, not a PrimFunc",
+        "the factory returned no PrimFunc; what it returned is of class: {got}",
         "return the @T.prim_func itself, neither compiled nor called",
     ),
     "factory-raised": Template(
@@ -76,6 +76,11 @@ TEMPLATES: dict[str, Template] = {
         E.CONTRADICTION,
         "axis {axis} of {tensor} is {got} in the kernel and {expected} in the binding",
         "the factory must use the value that it is given",
+    ),
+    "extent-constant": Template(
+        E.CONTRADICTION,
+        "dimension {dim} of {tensor} is {expected} in the contract and something else in the kernel",
+        "let the kernel take that very extent, or make it an axis of the contract",
     ),
     "extent-baked": Template(
         E.CONTRADICTION,
@@ -135,8 +140,8 @@ TEMPLATES: dict[str, Template] = {
     ),
     "no-vector-math": Template(
         E.UNSUPPORTED,
-        "a math function or cast inside a vectorized loop is not known to the c target",
-        'use T.serial, or pass_configs={"tirx.disable_vectorize": True}',
+        "the c target does not know a math function or cast, perhaps only where a loop is vectorized",
+        'T.serial, or pass_configs={"tirx.disable_vectorize": True}; else write it with comparisons and arithmetic',
     ),
     "no-shared-memory": Template(
         E.UNSUPPORTED, "the c target has no shared memory", "use T.alloc_local in kernels for CPU targets"
@@ -173,6 +178,11 @@ TEMPLATES: dict[str, Template] = {
         E.HOST_COMPILER,
         "the generated source, or a helper pasted into it, is not valid C",
         "look for a missing ; or brace in T.import_source text",
+    ),
+    "helper-linkage": Template(
+        E.HOST_COMPILER,
+        "a helper pasted into the generated source has another linkage or type than the call of it declares",
+        'write extern "C" in front of it: T.call_extern declares what it calls as a C function',
     ),
     "undefined-symbol": Template(
         E.HOST_COMPILER,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from tilegate.errors import GuardMiss
 from tilegate.library import Rows
-from tilegate.records.canonical import encode
 from tilegate.records.contract import Contract
 from tilegate.records.miss import GUARD_CODES, Miss, MissReason
 from tilegate.records.shape import ShapeClass
 from tilegate.runtime.callsite import compile_site, fixed
 from tilegate.runtime.explanation import Explanation
-from tilegate.runtime.load import Loaded
+from tilegate.runtime.load import Loaded, layers
 
 
 class Site:
@@ -37,7 +39,7 @@ class Site:
         self._counts: dict[object, int] = {}
         self._first: dict[object, Miss] = {}
         answer: Callable[[object, tuple[Any, ...]], Any] = self._miss
-        for layer in reversed(_layers(loaded)):
+        for layer in reversed(layers(loaded)):
             self.call = compile_site(contract, reference, layer, answer)
             answer = partial(self._next, self.call)
 
@@ -52,38 +54,52 @@ class Site:
         return {miss: sum(n for other, n in told if other == miss) for miss, _ in told}
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Run the real guard on these arguments, with scratch outputs and counters of its own.
+        """Run the real guard on these arguments. Nothing is launched, counted or written.
 
-        The kernel does run, so in-place tensors are copied first. Nothing is counted.
+        What the generated host code would refuse behind the guard is not seen: only a call can tell.
         """
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        values = dict(bound.arguments)
-        for name in self._contract.in_place:
-            values[name] = values[name].clone()
-        answered: list[Miss] = []
+        misses: dict[Miss, None] = {}
+        for one in self._loaded:
+            miss = self._probe(one, bound.arguments)
+            found = self._admitting(one, bound.arguments) if miss.reason is MissReason.ELEMENTS else None
+            if found is not None:
+                return self._served(one, found, tuple(misses))
+            misses[miss] = None
+        return Explanation(operator=self._contract.name, kernel=None, misses=tuple(misses))
+
+    def _probe(self, one: Loaded, values: Mapping[str, Any]) -> Miss:
+        """Ask the guard of one artifact with rows that allow no element: whatever it admits is ELEMENTS."""
+        told = [Miss(reason=MissReason.TRACING)]
 
         def note(refusal: object, arguments: tuple[Any, ...]) -> None:
-            answered.append(self._tell(refusal, self._named(arguments)))
+            told.append(self._tell(refusal, self._named(arguments)))
 
-        for one in self._loaded:
-            rows = Rows(one.candidate.classes, one.manifest.symbols)
-            trial = Loaded(one.candidate, one.manifest, one.library, rows)
-            before = len(answered)
-            compile_site(self._contract, self._reference, (trial,), note)(**values)
-            if len(answered) == before:
-                return self._served(one, rows, tuple(dict.fromkeys(answered)))
-        return Explanation(operator=self._contract.name, kernel=None, misses=tuple(dict.fromkeys(answered)))
+        closed = [msgspec.structs.replace(c, max_elements=-1) for c in one.candidate.classes]
+        trial = Loaded(one.candidate, one.manifest, one.library, Rows(closed, one.manifest.symbols))
+        compile_site(self._contract, self._reference, (trial,), note)(**values)
+        return told[-1]
 
-    def _served(self, one: Loaded, rows: Rows, misses: tuple[Miss, ...]) -> Explanation:
-        classes: tuple[ShapeClass, ...] = one.candidate.classes
-        admitted = next(c for c, n in zip(classes, rows.hits(), strict=True) if n)
+    def _admitting(self, one: Loaded, values: Mapping[str, Any]) -> ShapeClass | None:
+        """The class of a call that lies in one, unless a tensor has more elements than it allows."""
+        choices = _choices(self._contract, values)
+        given = {t.name: values[t.name] for t in self._contract.inputs_given(choices)}
+        axes = _extents(self._contract, {name: tensor.shape for name, tensor in given.items()})
+        dims = [
+            [d if isinstance(d, int) else axes[d] for d in t.dims]
+            for t in self._contract.arguments_given(choices)
+        ]
+        elements = max(*(math.prod(extents) for extents in dims), *map(_span, given.values()))
+        return next((c for c in one.candidate.classes if c.admits(axes) and elements <= c.max_elements), None)
+
+    def _served(self, one: Loaded, found: ShapeClass, misses: tuple[Miss, ...]) -> Explanation:
         return Explanation(
             operator=self._contract.name,
             kernel=one.candidate.kernel,
             target=str(one.candidate.target),
             manifest=one.candidate.manifest.digest,
-            shape_class=str(admitted),
+            shape_class=str(found),
             misses=misses,
         )
 
@@ -131,32 +147,19 @@ class Site:
 
     def _fixed(self) -> str:
         """Which attribute or dtype had no artifact; extents are told, attribute values are not."""
-        names = [*self._contract.dtypes, *(a.name for a in self._contract.attributes), *self._contract.axes]
+        names = [*self._contract.dtypes, *(a.name for a in self._contract.choices), *self._contract.axes]
         several = [n for n in names if any(fixed(one, n) is not None for one in self._loaded)]
         return f"fixed at build: {', '.join(several)}" if several else ""
 
 
-def _layers(loaded: tuple[Loaded, ...]) -> list[tuple[Loaded, ...]]:
-    """The first artifact of every specialization, then the second of those that have one, and so on."""
-    queues: dict[bytes, list[Loaded]] = {}
-    for one in loaded:
-        queues.setdefault(encode(one.manifest.elaboration.specialization), []).append(one)
-    depth = max(len(queue) for queue in queues.values())
-    return [tuple(queue[i] for queue in queues.values() if i < len(queue)) for i in range(depth)]
-
-
 def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mapping[str, Any]) -> str:
-    tensor = contract.arguments[(code >> 8) & 0xFF]
+    tensor = contract.arguments_given(_choices(contract, arguments))[(code >> 8) & 0xFF]
     dim = (code >> 16) & 0xFF
     shapes = {
         t.name: tuple(arguments[t.name].shape) for t in contract.inputs if hasattr(arguments[t.name], "shape")
     }
     if reason is MissReason.SHAPE_CLASS:
-        extents = {
-            axis: shapes[t.name][i]
-            for t in contract.inputs if t.name in shapes
-            for i, axis in enumerate(t.dims) if isinstance(axis, str)
-        }  # fmt: skip
+        extents = _extents(contract, shapes)
         return ", ".join(f"{axis}={extents[axis]}" for axis in contract.axes if axis in extents)
     if reason is MissReason.SYMBOL:
         axis = tensor.dims[dim]
@@ -171,3 +174,22 @@ def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mappin
     if reason in (MissReason.ALIGNMENT, MissReason.ELEMENTS, MissReason.HOST, MissReason.ARGUMENTS):
         return ""
     return tensor.name
+
+
+def _choices(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, bool]:
+    """Which optional inputs a call gives."""
+    return {t.name: arguments[t.name] is not None for t in contract.inputs if t.optional}
+
+
+def _span(tensor: Any) -> int:
+    """Elements from a tensor's first to its last, gaps included."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((n - 1) * stride for n, stride in steps) if tensor.numel() else 0
+
+
+def _extents(contract: Contract, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    return {
+        axis: shapes[t.name][i]
+        for t in contract.inputs if t.name in shapes
+        for i, axis in enumerate(t.dims) if isinstance(axis, str)
+    }  # fmt: skip

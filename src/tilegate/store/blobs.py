@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 from tilegate.errors import StoreError
 from tilegate.records.canonical import Blob, Record, blob_of, decode, digest_of, encode, peek_schema
-from tilegate.store.files import BLOB_FOLDER, blob_name, ensure_whole, read_whole, store_error
+from tilegate.store.files import (
+    BLOB_FOLDER,
+    blob_name,
+    ensure_whole,
+    locked,
+    make_folder,
+    read_whole,
+    store_error,
+)
 
 R = TypeVar("R", bound=Record)
 
@@ -114,12 +123,56 @@ class Blobs:
                 next_step="a digest is sha256: and 64 hexadecimal digits, in lower case",
             ) from None
 
+    def written_ns(self, digest: str) -> int | None:
+        """When the content was first written, in nanoseconds of the epoch; None where there is none."""
+        try:
+            return self.path(digest).lstat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def __iter__(self) -> Iterator[str]:
         """Digests, oldest file first. A copy of the workspace without its file times is in order of digest."""
+        aged = [(self.written_ns(digest), digest) for digest in self._digests()]
+        return iter([digest for ns, digest in sorted((ns, d) for ns, d in aged if ns is not None)])
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep `store.gc` out, for a span in which blobs are found and then read.
+
+        Others may do the same meanwhile, and so may the caller again. What is not there needs no holding.
+        """
+        with locked(self._folder, alone=False) if self._folder.is_dir() else nullcontext():
+            yield
+
+    @contextmanager
+    def held_to_write(self) -> Iterator[None]:
+        """As `held`, for a span in which blobs and the record that names them are written.
+
+        Raises:
+            StoreError: the workspace cannot be made.
+        """
         try:
-            paths = [path for path in self._folder.iterdir() if _HEX.fullmatch(path.name)]
+            make_folder(self._folder)
+        except OSError as error:
+            raise _unwritable(error, self._folder) from None
+        with self.held():
+            yield
+
+    @contextmanager
+    def held_alone(self, wait_s: float = 30.0) -> Iterator[None]:
+        """Nobody else holds the workspace meanwhile, so nothing is written.
+
+        Raises:
+            StoreError: others hold it for longer than `wait_s`.
+        """
+        with locked(self._folder, alone=True, wait_s=wait_s) if self._folder.is_dir() else nullcontext():
+            yield
+
+    def _digests(self) -> list[str]:
+        try:
+            return [f"sha256:{path.name}" for path in self._folder.iterdir() if _HEX.fullmatch(path.name)]
         except FileNotFoundError:
-            return iter(())
+            return []
         except OSError as error:
             raise store_error(
                 error,
@@ -127,18 +180,22 @@ class Blobs:
                 where=self._folder,
                 next_step="mend the workspace folder, or choose another one",
             ) from None
-        aged = sorted((path.lstat().st_mtime_ns, path.name) for path in paths)
-        return iter([f"sha256:{name}" for _, name in aged])
 
     def _put(self, data: bytes) -> Blob:
         blob = blob_of(data)
-        try:
-            ensure_whole(self._root, blob_name(blob.digest), data)
-        except OSError as error:
-            raise store_error(
-                error,
-                what="cannot write to the workspace",
-                where=self.path(blob.digest),
-                next_step="make room there, make it writable, or choose another workspace folder",
-            ) from None
+        # Content that is there already must not go between our look at it and its being young again.
+        with self.held_to_write():
+            try:
+                ensure_whole(self._root, blob_name(blob.digest), data)
+            except OSError as error:
+                raise _unwritable(error, self.path(blob.digest)) from None
         return blob
+
+
+def _unwritable(error: OSError, where: Path) -> StoreError:
+    return store_error(
+        error,
+        what="cannot write to the workspace",
+        where=where,
+        next_step="make room there, make it writable, or choose another workspace folder",
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilegate.errors import StoreError
@@ -24,7 +27,10 @@ _WHY = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "the disk is full"),
     **dict.fromkeys((errno.EFBIG,), "the file is larger than this process may write"),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "something else stands in its place"),
+    errno.EAGAIN: "another tilegate command is at work on it",
 }
+
+_POLL_S = 0.002
 
 
 def store_error(error: OSError, *, what: str, where: Path, next_step: str) -> StoreError:
@@ -67,6 +73,49 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked(folder: Path, *, alone: bool, wait_s: float | None = None) -> Iterator[None]:
+    """Hold a folder: together with whoever else does, or alone. The kernel lets go of it for whoever dies.
+
+    A process may hold a folder again while it does, as long as nobody asks to be alone there.
+
+    Args:
+        folder: an existing folder.
+        alone: nobody else may hold it meanwhile.
+        wait_s: None waits for as long as it takes.
+
+    Raises:
+        StoreError: others held it for all of `wait_s`, or it cannot be opened.
+    """
+    try:
+        descriptor = _lock(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, wait_s)
+    except OSError as error:
+        wait = "wait until the other tilegate command on this workspace has ended, then run this again"
+        raise store_error(error, what="cannot hold the workspace", where=folder, next_step=wait) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path, kind: int, wait_s: float | None) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    until = None if wait_s is None else time.monotonic() + wait_s
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, kind if until is None else kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if until is not None and time.monotonic() >= until:
+                    raise
+                time.sleep(_POLL_S)
+            else:
+                return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Put content under a name: after a kill or a power cut the name has its old content or the new one.
 
@@ -96,6 +145,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def ensure_whole(root: Path, name: str, data: bytes) -> None:
     """Put content under a name unless it is there already. Damaged content, or a link, is replaced.
 
+    Content that is there keeps its place in the order of writing (mtime), and is young again (ctime).
+
     Raises:
         OSError: what the disk said.
     """
@@ -105,6 +156,9 @@ def ensure_whole(root: Path, name: str, data: bytes) -> None:
     except OSError:
         there = False
     if there:
+        status = path.lstat()
+        with contextlib.suppress(OSError):  # not ours, or read-only: then gc of this user cannot take it
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
         # Another process may have given it its name a moment ago; from now on we rely on it as well.
         sync_folder(path.parent)
     else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -22,41 +20,49 @@ from tilegate.records.release import Release
 from tilegate.records.target import Target
 from tilegate.records.trace import CompilerTrace
 from tilegate.store.blobs import Blobs
-from tilegate.store.files import TEMPORARY, make_folder, store_error
+from tilegate.store.files import TEMPORARY, locked, make_folder, store_error
 
 Indexed = Declaration | Closure | Elaboration | Manifest | Plan | Evaluation | CompilerTrace | Release
 """The documents that queries ask for; every other one is found by its digest, from one of these."""
 
 KINDS: dict[str, type[Document]] = {str(schema_of(kind)): kind for kind in get_args(Indexed)}
 
-VERSION = 1
+VERSION = 2
 """Raise it with every change of `TABLE` or `row_of`: an index of another version is filled anew."""
 
 TABLE = """
 CREATE TABLE documents (
-    seq      INTEGER PRIMARY KEY,
-    digest   TEXT NOT NULL UNIQUE,
-    schema   TEXT NOT NULL,
-    operator TEXT,
-    kernel   TEXT,
-    target   TEXT,
-    contract TEXT,
-    manifest TEXT
+    seq        INTEGER PRIMARY KEY,
+    digest     TEXT NOT NULL UNIQUE,
+    schema     TEXT NOT NULL,
+    operator   TEXT,
+    kernel     TEXT,
+    target     TEXT,
+    contract   TEXT,
+    manifest   TEXT,
+    written_ns INTEGER
 )
+"""
+"""`written_ns` is that of the blob, and the order of every answer. NULL: a writer announced the document and
+has not said since that it is there, or gc is about to remove it. Then the blob itself is asked.
 """
 
 _INSERT = """
-INSERT INTO documents (digest, schema, operator, kernel, target, contract, manifest)
-VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING
+INSERT INTO documents (digest, schema, operator, kernel, target, contract, manifest, written_ns)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_ANNOUNCE = f"{_INSERT} ON CONFLICT (digest) DO NOTHING"
+_CONFIRM = f"{_INSERT} ON CONFLICT (digest) DO UPDATE SET written_ns = excluded.written_ns"
 
 _FIND = """
-SELECT digest FROM documents WHERE schema = :schema
+SELECT digest, written_ns FROM documents WHERE (:schema IS NULL OR schema = :schema)
 AND (:operator IS NULL OR operator = :operator)
 AND (:target IS NULL OR target = :target)
 AND (:manifest IS NULL OR manifest = :manifest)
-ORDER BY seq
 """
+
+_LOG = ("-wal", "-shm")
+"""What SQLite keeps beside a database."""
 
 
 class Row(NamedTuple):
@@ -99,6 +105,8 @@ class Index:
     """The SQLite file `<root>/index.sqlite`. Missing or of another version, it is filled from the blobs.
 
     Every operation has a connection of its own, so an index may be used after a fork and from threads.
+    Answers are in the order in which the documents were first written, as `Blobs` has it: an index that is
+    filled anew gives the same ones, whoever wrote at the same time.
     """
 
     def __init__(self, root: Path, blobs: Blobs, *, wait_s: float = 30.0) -> None:
@@ -107,49 +115,85 @@ class Index:
         self._blobs = blobs
         self._wait_s = wait_s
 
-    def insert(self, digest: str, document: Indexed) -> None:
-        """Add a document whose blob is stored. Adding it again changes nothing.
+    def announce(self, digest: str, document: Indexed) -> None:
+        """Say that a blob is about to be written: it counts from the moment it is there.
+
+        Without it, a process that dies between blob and row would leave a record on disk that no query
+        finds, and that a rebuilt index holds.
 
         Raises:
             StoreError: locked for longer than `wait_s`, corrupt, read-only or full.
         """
-        with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(_INSERT, row_of(digest, document))
-            db.execute("COMMIT")
+        self._change(_ANNOUNCE, [(*row_of(digest, document), None)])
+
+    def insert(self, digest: str, document: Indexed) -> None:
+        """Add a document whose blob is stored. Adding it again changes nothing; errors as `announce`."""
+        self._change(_CONFIRM, [(*row_of(digest, document), self._blobs.written_ns(digest))])
+
+    def doubt(self, digests: Collection[str]) -> None:
+        """Say that blobs are about to be removed: each counts for as long as it is there."""
+        self._change("UPDATE documents SET written_ns = NULL WHERE digest = ?", [(d,) for d in digests])
+
+    def forget(self, digests: Collection[str]) -> None:
+        """Remove the rows of blobs that were removed."""
+        self._change("DELETE FROM documents WHERE digest = ?", [(d,) for d in digests])
+
+    def documents(self) -> list[str]:
+        """Digests of every document that counts."""
+        return self._find(None)
 
     def manifests(self, operator: str | None = None, target: Target | None = None) -> list[str]:
-        """Digests of manifests, in order of insertion; None asks for every operator or target."""
+        """Digests of manifests, in order of writing; None asks for every operator or target."""
         return self._find(Manifest, operator=operator, target=None if target is None else str(target))
 
     def evaluations(self, manifest: str) -> list[str]:
-        """Digests of the evaluations of one artifact, in order of insertion."""
+        """Digests of the evaluations of one artifact, in order of writing."""
         return self._find(Evaluation, manifest=manifest)
 
     def traces(self, operator: str | None = None) -> list[str]:
-        """Digests of compiler traces, in order of insertion; None asks for every operator."""
+        """Digests of compiler traces, in order of writing; None asks for every operator."""
         return self._find(CompilerTrace, operator=operator)
 
     def declarations(self) -> list[str]:
-        """Digests of declarations, in order of insertion."""
+        """Digests of declarations, in order of writing."""
         return self._find(Declaration)
 
     def rebuild(self) -> int:
         """Fill the index anew from the blobs, oldest first; the number of rows.
 
+        One that SQLite cannot read is removed first. Whoever calls this keeps writers out.
+
         Raises:
-            StoreError: as `insert`, or a blob is corrupt: skipping it could hide a failure.
+            StoreError: as `announce`, or a blob is corrupt: skipping it could hide a failure.
             RecordError: a blob claims a schema of ours and is not a record of it.
         """
+        if not self._readable():
+            for suffix in ("", *_LOG):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             rows = self._fill(db)
             db.execute("COMMIT")
         return rows
 
+    def _readable(self) -> bool:
+        if not self._path.exists():
+            return True
+        try:
+            with closing(sqlite3.connect(self._path, timeout=self._wait_s)) as db:
+                return bool(db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+        except sqlite3.DatabaseError as error:
+            return _code(error) not in _CORRUPT
+
+    def _change(self, statement: str, rows: Collection[tuple[str | int | None, ...]]) -> None:
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(statement, rows)
+            db.execute("COMMIT")
+
     def _find(
         self,
-        kind: type[Document],
+        kind: type[Document] | None,
         *,
         operator: str | None = None,
         target: str | None = None,
@@ -157,9 +201,12 @@ class Index:
     ) -> list[str]:
         if not self._path.exists() and next(iter(self._blobs), None) is None:
             return []  # a question creates nothing
-        wanted = {"schema": schema_of(kind), "operator": operator, "target": target, "manifest": manifest}
+        schema = schema_of(kind) if kind else None
+        wanted = {"schema": schema, "operator": operator, "target": target, "manifest": manifest}
         with self._open() as db:
-            return [digest for (digest,) in db.execute(_FIND, wanted)]
+            rows = db.execute(_FIND, wanted).fetchall()
+        aged = [(self._blobs.written_ns(d) if ns is None else ns, d) for d, ns in rows]
+        return [digest for _, digest in sorted((ns, d) for ns, d in aged if ns is not None)]
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -195,10 +242,10 @@ class Index:
         if self._path.exists():
             return
         make_folder(self._root)
-        with _locked(self._root):
+        with locked(self._root, alone=True):
             if self._path.exists():
                 return
-            for suffix in ("-wal", "-shm"):
+            for suffix in _LOG:
                 # Of an index that was deleted after a crash: SQLite would replay it into the new one.
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             fresh = self._root / f"{TEMPORARY}{secrets.token_hex(8)}.sqlite"
@@ -209,18 +256,18 @@ class Index:
     def _fill(self, db: sqlite3.Connection) -> int:
         db.execute("DROP TABLE IF EXISTS documents")
         db.execute(TABLE)
-        rows = db.executemany(_INSERT, self._rows()).rowcount
+        rows = db.executemany(_CONFIRM, self._rows()).rowcount
         db.execute(f"PRAGMA user_version = {VERSION}")
         return rows
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[tuple[str | int | None, ...]]:
         for digest in self._blobs:
             data = self._blobs.get(digest)
             kind = KINDS.get(peek_schema(data) or "")
             if kind is not None:
                 document = decode(kind, data, where=str(self._blobs.path(digest)))
                 assert isinstance(document, Indexed)  # KINDS holds nothing else
-                yield row_of(digest, document)
+                yield *row_of(digest, document), self._blobs.written_ns(digest)
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -228,24 +275,20 @@ def _version(db: sqlite3.Connection) -> int:
     return int(version)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel lets go of it for a process that dies."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def _index_error(error: sqlite3.Error, path: Path, wait_s: float) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    code = _code(error)
     writable = "make room there, make it writable, or choose another workspace folder"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         what, why = "the index of the workspace is locked", f"another process has held it for {wait_s:g} s"
         next_step = "wait until the other tilegate command on this workspace has ended, then run this again"
-    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+    elif code in _CORRUPT:
         what, why = "the index of the workspace is corrupt", str(error)
         next_step = f"delete {path.name}; it is rebuilt from the blobs"
     elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):

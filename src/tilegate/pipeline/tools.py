@@ -1,0 +1,55 @@
+"""The steps that leave this process, as one value: tests put others in their place, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilegate.build.jobs import Built, Elaborated, compile_artifacts, describe, elaborate
+from tilegate.evaluate.run import Subject
+from tilegate.evaluate.run import evaluate as run_plan
+from tilegate.records.closure import Closure, SourceFile, Specialization
+from tilegate.records.contract import Contract
+from tilegate.records.declaration import Declaration
+from tilegate.records.evaluation import Evaluation
+from tilegate.records.isolation import Limits
+from tilegate.records.plan import Plan
+from tilegate.records.target import DeviceClass, Target
+from tilegate.records.toolchain import Toolchain
+from tilegate.records.trace import CompilerTrace
+
+Describe = Callable[
+    [Sequence[str], Sequence[SourceFile], Mapping[str, bytes]], list[Declaration] | CompilerTrace
+]
+Elaborate = Callable[
+    [Closure, Contract, Sequence[Specialization], Mapping[str, bytes]], list[Elaborated | CompilerTrace]
+]
+Compile = Callable[[Sequence[Elaborated], Sequence[Target], Toolchain], list[Built | CompilerTrace]]
+
+
+class RunPlan(Protocol):
+    def __call__(
+        self,
+        subject: Subject,
+        plan: Plan,
+        device: DeviceClass,
+        versions: dict[str, str],
+        *,
+        limits: Limits,
+        progress: Callable[[int], None],
+    ) -> Evaluation: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What `pipeline.build` and `pipeline.evaluate` ask to be done in jobs."""
+
+    describe: Describe = describe
+    elaborate: Elaborate = elaborate
+    compile: Compile = compile_artifacts
+    run_plan: RunPlan = run_plan
+
+
+TOOLS = Tools()
+"""The real ones."""

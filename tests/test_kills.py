@@ -1,0 +1,256 @@
+"""SIGKILL at any moment: nothing recorded is lost, nothing is half there, and the next command works."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from tests.kill_child import TOOLS, revise, write_project
+from tilegate import pipeline
+from tilegate.pipeline.promote import read_release
+from tilegate.records.canonical import digest_of, encode
+from tilegate.records.evaluation import EntryVerdict
+from tilegate.store.layout import Layout
+from tilegate.store.workspace import Workspace
+
+KILLS = 50
+"""Of each of the four verbs."""
+
+HERE = Path(__file__).parent
+
+
+class Parent:
+    """A process that has imported everything and forks a child for each verb: see kill_child.py."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "kill_child.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            bufsize=1, start_new_session=True,
+        )  # fmt: skip
+
+    def start(self, *asked):
+        """Begin (verb, folder) pairs at once; the pids in the order in which they began."""
+        self._process.stdin.write(json.dumps([[verb, str(folder)] for verb, folder in asked]) + "\n")
+        self._heard, begun = [], []
+        self._left = len(asked)
+        while len(begun) < len(asked):
+            word, pid, *_ = self._hear()
+            if word == "begun":
+                begun.append(int(pid))
+        return begun
+
+    def wait(self):
+        """Digests whose recording was told, error texts, and the statuses of all children."""
+        while self._left:
+            self._hear()
+        found = {word: [" ".join(rest) for w, _, *rest in self._heard if w == word]
+                 for word in ("recorded", "failed", "ended")}  # fmt: skip
+        texts = [json.loads(text) for text in found["failed"]]
+        return found["recorded"], texts, [int(status) for status in found["ended"]]
+
+    def run(self, verb, folder):
+        self.start((verb, folder))
+        return self.wait()
+
+    def _hear(self):
+        line = self._process.stdout.readline()
+        assert line, "the parent is gone"
+        words = line.split(" ")
+        words[-1] = words[-1].rstrip("\n")
+        self._heard.append(words)
+        self._left -= words[0] == "ended"
+        return words
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def parent():
+    parent = Parent()
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def folder():
+    """A project in memory where that is possible: a kill does not care, and flushing a disk takes time."""
+    shm = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK) else None) as name:
+        folder = Path(name) / "project"
+        write_project(folder)
+        yield folder
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it had ended by itself
+
+
+def workspace_of(folder):
+    return Workspace(folder / ".tilegate")
+
+
+def is_whole(folder):
+    report = pipeline.store.check(folder)
+    assert report.faults == ()
+    return report
+
+
+def matrix_survives_the_loss_of_the_index(folder):
+    before = pipeline.status(folder)
+    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+        (folder / ".tilegate" / name).unlink(missing_ok=True)
+    assert pipeline.status(folder) == before
+
+
+def statement(folder):
+    where = folder / "release"
+    return Layout(where).open_statement() if read_release(where) else None
+
+
+class Build:
+    """Killed while it builds a new revision."""
+
+    def prepare(self, folder, number):
+        revise(folder, number + 1)
+
+    def judge(self, folder):
+        report = pipeline.build(folder, tools=TOOLS)
+        assert report.accepted
+        assert len(report.lines) == 2
+        assert {line.manifest for line in report.lines} <= {d for d, _ in workspace_of(folder).manifests()}
+        assert all(line.cached for line in pipeline.build(folder, tools=TOOLS).lines)
+
+
+class Evaluate:
+    """Killed while it adds to evidence that there is."""
+
+    def prepare(self, folder, number):
+        if number % 10 == 0:
+            revise(folder, number + 1)
+            pipeline.build(folder, tools=TOOLS)
+        self.evaluations = self.count(folder)
+
+    def judge(self, folder):
+        assert self.evaluations <= (now := self.count(folder)) <= self.evaluations + 2
+        pipeline.evaluate(folder, tools=TOOLS)
+        assert self.count(folder) == now + 2
+
+    def count(self, folder):
+        workspace = workspace_of(folder)
+        return sum(len(workspace.evaluations(digest)) for digest, _ in workspace.manifests())
+
+
+class Promote:
+    """Killed while it switches to the next release, or makes the first one."""
+
+    def prepare(self, folder, number):
+        if number % 5 == 0:
+            revise(folder, number + 1)
+            pipeline.build(folder, tools=TOOLS)
+            pipeline.evaluate(folder, tools=TOOLS)
+        if number % 2:
+            shutil.rmtree(folder / "release", ignore_errors=True)
+        self.old = statement(folder)
+        elsewhere = folder.parent / "elsewhere"
+        pipeline.promote(folder, release=elsewhere)
+        version = read_release(folder / "release").version + 1 if self.old else 1
+        self.new = encode(structs.replace(read_release(elsewhere), version=version))
+
+    def judge(self, folder):
+        assert statement(folder) in (self.old, self.new)
+        assert pipeline.promote(folder).release
+        assert statement(folder) is not None
+
+
+class Collect:
+    """Killed while it removes superseded artifacts, content that nothing names, and leftovers."""
+
+    def prepare(self, folder, number):
+        template = folder.parent / "template"
+        if number == 0:
+            self.fill(folder)
+            shutil.copytree(folder, template)
+        shutil.rmtree(folder)
+        shutil.copytree(template, folder)
+        self.release, self.matrix = statement(folder), pipeline.status(folder)
+        self.failures = self.failed(workspace_of(folder))
+
+    def fill(self, folder):
+        """Revisions: 0 released, 1 and 2 evaluated, 3 built, 4 current."""
+        pipeline.promote(folder)
+        for revision in (1, 2, 3, 4):
+            revise(folder, revision)
+            pipeline.build(folder, tools=TOOLS)
+            if revision in (1, 2):
+                pipeline.evaluate(folder, tools=TOOLS)
+        workspace_of(folder).blobs.put(b"named by nothing")
+        for where in (folder / ".tilegate", folder / "release"):
+            (where / "tmp-0123456789abcdef").touch()
+
+    def judge(self, folder):
+        assert pipeline.status(folder) == self.matrix
+        pipeline.store.gc(folder, superseded=True, grace_s=0)
+        workspace = workspace_of(folder)
+        assert not workspace.blobs.has(digest_of(b"named by nothing"))
+        built = [manifest.elaboration.kernel for _, manifest in workspace.manifests()]
+        assert sorted(built) == ["tail"] * 4 + ["whole"] * 2  # of 3, where nothing failed, neither is left
+        assert self.failed(workspace) == self.failures
+        assert (statement(folder), pipeline.status(folder)) == (self.release, self.matrix)
+        assert is_whole(folder).leftovers == 0
+
+    def failed(self, workspace):
+        """Failures by artifact: they are never removed."""
+        return {
+            (manifest, digest)
+            for manifest, _ in workspace.manifests()
+            for digest, evaluation in workspace.evaluations(manifest)
+            if any(result.verdict is not EntryVerdict.PASSED for result in evaluation.results)
+        }
+
+
+@pytest.mark.parametrize(
+    ("verb", "round_"),
+    [("build", Build()), ("evaluate", Evaluate()), ("promote", Promote()), ("gc", Collect())],
+    ids=["build", "evaluate", "promote", "gc"],
+)
+def test_a_kill_at_any_moment_loses_nothing_and_the_next_command_works(verb, round_, parent, folder):
+    chance = random.Random(f"kills of {verb}")
+    pipeline.build(folder, tools=TOOLS)
+    pipeline.evaluate(folder, tools=TOOLS)
+    durations, told, killed = [], set(), 0
+    for number in range(KILLS + 3):
+        round_.prepare(folder, number)
+        (pid,) = parent.start((verb, folder))
+        begun = time.monotonic()
+        if number >= 3:  # the first ones show how long it takes
+            time.sleep(chance.uniform(0, statistics.median(durations)))
+            kill(pid)
+        recorded, errors, (status,) = parent.wait()
+        if number < 3:
+            durations.append(time.monotonic() - begun)
+        assert not errors
+        assert status in (0, signal.SIGKILL)
+        killed += status == signal.SIGKILL
+        told |= set(recorded)
+        is_whole(folder)
+        assert verb == "gc" or told <= set(workspace_of(folder).index.documents())
+        round_.judge(folder)
+    assert killed > KILLS / 4
+    is_whole(folder)
+    matrix_survives_the_loss_of_the_index(folder)
