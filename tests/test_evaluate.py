@@ -24,8 +24,8 @@ from tilegate.records.evaluation import EntryVerdict, Vouch
 from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.sandbox.policy import EVALUATE
 
-LIMITS = msgspec.structs.replace(EVALUATE, silence_s=12.0)
-"""Importing torch is silence too, and takes seconds on a busy machine."""
+LIMITS = msgspec.structs.replace(EVALUATE, silence_s=2.0)
+"""Hangs are told soon; imports have a limit of their own."""
 
 REFERENCE = b"""
 import tilegate

@@ -20,6 +20,7 @@ class TensorAbi(Record, frozen=True):
     dims: tuple[int | Name, ...]
     written: bool
     strided: bool = False
+    """May be a view: the last stride is 1, the others are read at each call."""
 
 
 class Elaboration(Document, frozen=True, tag="tilegate.elaboration/1"):

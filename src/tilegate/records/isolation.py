@@ -41,3 +41,5 @@ class Limits(Record, frozen=True):
     frames: int
     output_bytes: int
     """Kept of what it prints; the rest is counted and dropped."""
+    start_s: float = 0.0
+    """More patience for the first frame: imports are not the silence of what is run."""

@@ -6,6 +6,7 @@
 - Printing: 64 KiB holds the longest traceback that was useful so far.
 - Silence equals the wall time where a job has nothing to say before its result. An evaluation sends a frame
   before and after every entry, so silence there is a kernel that hangs.
+- Importing torch takes seconds, on a cold disk tens of them: an evaluation has a minute for its first frame.
 - An evaluation returns the tensors that a kernel wrote; a build returns IR, sources, or one library.
 """
 
@@ -35,6 +36,7 @@ def _tensors(silence_s: float) -> Limits:
     return Limits(
         wall_s=3600.0,
         silence_s=silence_s,
+        start_s=60.0,
         memory_bytes=4 * GIB,
         file_bytes=64 * MIB,
         frame_bytes=256 * MIB,

@@ -136,7 +136,7 @@ class _Watch:
         frames = self.reader.feed(data or b"")
         if self.reader.isolation is not None and self._silence == math.inf:
             self._child.own_pids = self.reader.isolation.own_pids
-            self._silence = time.monotonic() + self._limits.silence_s
+            self._silence = time.monotonic() + self._limits.silence_s + self._limits.start_s
         for name, blob in frames:
             self.frames.append((name, blob))
             if self._on_frame is not None:
