@@ -159,7 +159,9 @@ class StoreFault(Record, frozen=True):
     what: str
     """A digest, or the path of a file or folder."""
     why: str
+    """What was found, in words."""
     next_step: str
+    """What to type or do."""
 
 
 class StoreReport(Document, frozen=True, tag="tilegate.report.store/1"):
