@@ -3,18 +3,26 @@
 Nothing opens its artifacts, so they are any bytes; verdicts are made up from the extents. All else is the
 product's own: closures, records, workspace, coverage, release.
 
-As a program it reads lines of JSON, `[[verb, folder], ...]`, runs each verb in a fork of its own, all at once, and says:
+As a program it reads lines of JSON, `[[verb, folder, stop], ...]`, runs each verb in a fork of its own, all at once,
+and says:
 
     begun <pid>                 a child is about to run its verb
     recorded <pid> <digest>     `Workspace.record` has returned there
     failed <pid> <text>         the verb raised an error of ours; the text as a JSON string
     ended <pid> <status>        as os.waitpid gives it
+
+A child kills itself right before its step number `stop`, counted from 0, where that is not null. Steps are all that
+others can see of it on the disk: a file or folder made, renamed or removed, a change of the index committed.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
+import signal
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -174,10 +182,36 @@ def tell_what_is_recorded() -> None:
     Workspace.record = told  # type: ignore[method-assign]
 
 
-def child(verb: str, folder: Path) -> None:
+def stop_before(number: int) -> None:
+    """Arm the kill: see above."""
+    steps = itertools.count()
+
+    def step() -> None:
+        if next(steps) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def heard(event: str, arguments: tuple[object, ...]) -> None:
+        made = event == "open" and isinstance(flags := arguments[2], int) and flags & os.O_CREAT
+        opened = event == "open" and str(arguments[1]).startswith("w")  # made, and not yet written
+        if made or opened or event in ("os.rename", "os.remove", "os.mkdir"):
+            step()
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *rest: object) -> sqlite3.Cursor:
+            if sql == "COMMIT":
+                step()
+            return super().execute(sql, *rest)
+
+    sys.addaudithook(heard)
+    sqlite3.connect = functools.partial(sqlite3.connect, factory=Connection)  # type: ignore[assignment]
+
+
+def child(verb: str, folder: Path, stop: int | None) -> None:
     """Never returns."""
     try:
         os.setsid()
+        if stop is not None:
+            stop_before(stop)
         tell_what_is_recorded()
         say("begun")
         VERBS[verb](folder)
@@ -193,10 +227,10 @@ def child(verb: str, folder: Path) -> None:
 def main() -> None:
     for line in sys.stdin:
         children = []
-        for verb, folder in json.loads(line):
+        for verb, folder, stop in json.loads(line):
             pid = os.fork()
             if pid == 0:
-                child(verb, Path(folder))
+                child(verb, Path(folder), stop)
             children.append(pid)
         for pid in children:
             _, status = os.waitpid(pid, 0)

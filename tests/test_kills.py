@@ -1,5 +1,6 @@
 """SIGKILL at any moment: nothing recorded is lost, nothing is half there, and the next command works."""
 
+import itertools
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,11 @@ from tilegate.records.evaluation import EntryVerdict
 from tilegate.store.layout import Layout
 from tilegate.store.workspace import Workspace
 
-KILLS = 50
-"""Of each of the four verbs."""
+KILLS = 16
+"""At random moments, of each verb; besides those at every step that can be seen on the disk, some 200 in all."""
+
+STEPS = {"build": 30, "evaluate": 16, "promote": 6, "promote first": 24, "gc": 16}
+"""At least so many are found: below it the harness has lost sight of some."""
 
 HERE = Path(__file__).parent
 
@@ -39,8 +44,9 @@ class Parent:
         )  # fmt: skip
 
     def start(self, *asked):
-        """Begin (verb, folder) pairs at once; the pids in the order in which they began."""
-        self._process.stdin.write(json.dumps([[verb, str(folder)] for verb, folder in asked]) + "\n")
+        """Begin (verb, folder, stop) at once; the pids in the order in which they began."""
+        asked = [(verb, str(folder), *(stop or [None])) for verb, folder, *stop in asked]
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._heard, begun = [], []
         self._left = len(asked)
         while len(begun) < len(asked):
@@ -58,8 +64,8 @@ class Parent:
         texts = [json.loads(text) for text in found["failed"]]
         return found["recorded"], texts, [int(status) for status in found["ended"]]
 
-    def run(self, verb, folder):
-        self.start((verb, folder))
+    def run(self, *asked):
+        self.start(asked)
         return self.wait()
 
     def _hear(self):
@@ -92,13 +98,6 @@ def folder():
         folder = Path(name) / "project"
         write_project(folder)
         yield folder
-
-
-def kill(pid):
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it had ended by itself
 
 
 def workspace_of(folder):
@@ -157,15 +156,13 @@ class Evaluate:
 
 
 class Promote:
-    """Killed while it switches to the next release, or makes the first one."""
+    """Killed while it switches to the next release."""
 
     def prepare(self, folder, number):
         if number % 5 == 0:
             revise(folder, number + 1)
             pipeline.build(folder, tools=TOOLS)
             pipeline.evaluate(folder, tools=TOOLS)
-        if number % 2:
-            shutil.rmtree(folder / "release", ignore_errors=True)
         self.old = statement(folder)
         elsewhere = folder.parent / "elsewhere"
         pipeline.promote(folder, release=elsewhere)
@@ -176,6 +173,14 @@ class Promote:
         assert statement(folder) in (self.old, self.new)
         assert pipeline.promote(folder).release
         assert statement(folder) is not None
+
+
+class PromoteFirst(Promote):
+    """Killed while it makes the first release."""
+
+    def prepare(self, folder, number):
+        shutil.rmtree(folder / "release", ignore_errors=True)
+        super().prepare(folder, number)
 
 
 class Collect:
@@ -224,33 +229,64 @@ class Collect:
         }
 
 
-@pytest.mark.parametrize(
-    ("verb", "round_"),
-    [("build", Build()), ("evaluate", Evaluate()), ("promote", Promote()), ("gc", Collect())],
-    ids=["build", "evaluate", "promote", "gc"],
-)
-def test_a_kill_at_any_moment_loses_nothing_and_the_next_command_works(verb, round_, parent, folder):
-    chance = random.Random(f"kills of {verb}")
-    pipeline.build(folder, tools=TOOLS)
-    pipeline.evaluate(folder, tools=TOOLS)
-    durations, told, killed = [], set(), 0
-    for number in range(KILLS + 3):
-        round_.prepare(folder, number)
-        (pid,) = parent.start((verb, folder))
+ROUNDS = {
+    "build": ("build", Build),
+    "evaluate": ("evaluate", Evaluate),
+    "promote": ("promote", Promote),
+    "promote first": ("promote", PromoteFirst),
+    "gc": ("gc", Collect),
+}
+
+
+class Campaign:
+    """One kill after the other on one project, each judged before the next."""
+
+    def __init__(self, parent, folder, case):
+        self.parent, self.folder = parent, folder
+        self.verb, kind = ROUNDS[case]
+        self.round, self.numbers, self.told = kind(), itertools.count(), set()
+        pipeline.build(folder, tools=TOOLS)
+        pipeline.evaluate(folder, tools=TOOLS)
+
+    def kill(self, *, stop=None, after_s=None):
+        """Whether the verb was killed before it had ended, and how long it took (s)."""
+        self.round.prepare(self.folder, next(self.numbers))
+        (pid,) = self.parent.start((self.verb, self.folder, stop))
         begun = time.monotonic()
-        if number >= 3:  # the first ones show how long it takes
-            time.sleep(chance.uniform(0, statistics.median(durations)))
-            kill(pid)
-        recorded, errors, (status,) = parent.wait()
-        if number < 3:
-            durations.append(time.monotonic() - begun)
+        if after_s is not None:
+            time.sleep(after_s)
+            with suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(pid, signal.SIGKILL)
+        recorded, errors, (status,) = self.parent.wait()
+        took_s = time.monotonic() - begun
         assert not errors
         assert status in (0, signal.SIGKILL)
-        killed += status == signal.SIGKILL
-        told |= set(recorded)
-        is_whole(folder)
-        assert verb == "gc" or told <= set(workspace_of(folder).index.documents())
-        round_.judge(folder)
-    assert killed > KILLS / 4
-    is_whole(folder)
-    matrix_survives_the_loss_of_the_index(folder)
+        self.told = set(recorded) if self.verb == "gc" else self.told | set(recorded)
+        is_whole(self.folder)
+        assert self.told <= set(workspace_of(self.folder).index.documents())
+        self.round.judge(self.folder)
+        return status == signal.SIGKILL, took_s
+
+    def end(self):
+        is_whole(self.folder)
+        matrix_survives_the_loss_of_the_index(self.folder)
+
+
+@pytest.mark.parametrize("case", ROUNDS)
+def test_a_kill_at_every_step_loses_nothing_and_the_next_command_works(case, parent, folder):
+    campaign = Campaign(parent, folder, case)
+    kills = 0
+    while campaign.kill(stop=kills)[0]:
+        kills += 1
+    assert kills >= STEPS[case]
+    campaign.end()
+
+
+@pytest.mark.parametrize("case", ROUNDS)
+def test_a_kill_at_any_moment_loses_nothing_and_the_next_command_works(case, parent, folder):
+    campaign = Campaign(parent, folder, case)
+    chance = random.Random(f"kills of {case}")
+    took_s = statistics.median(campaign.kill()[1] for _ in range(3))
+    kills = sum(campaign.kill(after_s=chance.uniform(0, took_s))[0] for _ in range(KILLS))
+    assert kills >= KILLS / 4
+    campaign.end()

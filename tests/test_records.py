@@ -299,14 +299,15 @@ def test_a_class_admits_where_all_its_ranges_hold(axes, data):
     axes=st.dictionaries(st.sampled_from("MNK"), RANGES, max_size=3),
     order=st.permutations("MNK"),
     alignment=SIGNED,
+    dense=st.booleans(),
 )
-def test_a_row_is_the_class_in_the_order_of_the_symbols(axes, order, alignment):
+def test_a_row_is_the_class_in_the_order_of_the_symbols(axes, order, alignment, dense):
     """row(symbols) holds every number of the class once, and says nothing else."""
     symbols = tuple(symbol for symbol in order if symbol in axes)
-    shape_class = ShapeClass(axes=axes, alignment_bytes=alignment, max_elements=11)
+    shape_class = ShapeClass(axes=axes, alignment_bytes=alignment, max_elements=11, dense=dense)
     row = shape_class.row(symbols)
-    assert row[:2] == (alignment, 11)
-    spans = [Range(start=a, stop=b, step=c) for a, b, c in zip(*[iter(row[2:])] * 3, strict=True)]
+    assert row[:3] == (alignment, 11, dense)
+    spans = [Range(start=a, stop=b, step=c) for a, b, c in zip(*[iter(row[3:])] * 3, strict=True)]
     assert dict(zip(symbols, spans, strict=True)) == axes
 
 
