@@ -31,7 +31,7 @@ test-long: $(STAMP)
 	@$(BIN)/python tests/long.py
 
 bench: $(STAMP)
-	@$(BIN)/python benchmarks/dispatch.py
+	@for script in dispatch gemm load; do $(BIN)/python benchmarks/$$script.py $(ARGS) || exit 1; done
 
 $(STAMP): pyproject.toml scripts/system-packages
 	@sh scripts/system-packages

@@ -23,6 +23,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -218,10 +219,60 @@ def child(verb: str, folder: Path, stop: int | None) -> None:
     except TilegateError as error:
         say("failed", json.dumps(str(error)))
         os._exit(error.exit_code)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it is, the fork must not go on as its parent
         traceback.print_exc()
         os._exit(70)
     os._exit(0)
+
+
+class Parent:
+    """The other end: starts this program, which has imported everything before it forks the first child."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            bufsize=1, start_new_session=True,
+        )  # fmt: skip
+
+    def start(self, *asked):
+        """Begin (verb, folder, stop) at once; the pids in the order in which they began."""
+        asked = [(verb, str(folder), *(stop or [None])) for verb, folder, *stop in asked]
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._heard, begun = [], []
+        self._left = len(asked)
+        while len(begun) < len(asked):
+            assert self._left, self._heard
+            word, pid, *_ = self._hear()
+            if word == "begun":
+                begun.append(int(pid))
+        return begun
+
+    def wait(self):
+        """Digests whose recording was told, error texts, and the statuses of all children."""
+        while self._left:
+            self._hear()
+        found = {word: [" ".join(rest) for w, _, *rest in self._heard if w == word]
+                 for word in ("recorded", "failed", "ended")}  # fmt: skip
+        texts = [json.loads(text) for text in found["failed"]]
+        return found["recorded"], texts, [int(status) for status in found["ended"]]
+
+    def run(self, *asked):
+        self.start(*asked)
+        return self.wait()
+
+    def _hear(self):
+        line = self._process.stdout.readline()
+        assert line, "the parent is gone"
+        words = line.split(" ")
+        words[-1] = words[-1].rstrip("\n")
+        self._heard.append(words)
+        self._left -= words[0] == "ended"
+        return words
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
 
 
 def main() -> None:

@@ -1,14 +1,11 @@
 """SIGKILL at any moment: nothing recorded is lost, nothing is half there, and the next command works."""
 
 import itertools
-import json
 import os
 import random
 import shutil
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -17,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tests.kill_child import TOOLS, revise, write_project
+from tests.kill_child import TOOLS, Parent, revise, write_project
 from tilegate import pipeline
 from tilegate.pipeline.promote import read_release
 from tilegate.records.canonical import digest_of, encode
@@ -30,57 +27,6 @@ KILLS = 16
 
 STEPS = {"build": 30, "evaluate": 16, "promote": 6, "promote first": 24, "gc": 16}
 """At least so many are found: below it the harness has lost sight of some."""
-
-HERE = Path(__file__).parent
-
-
-class Parent:
-    """A process that has imported everything and forks a child for each verb: see kill_child.py."""
-
-    def __init__(self):
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "kill_child.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            bufsize=1, start_new_session=True,
-        )  # fmt: skip
-
-    def start(self, *asked):
-        """Begin (verb, folder, stop) at once; the pids in the order in which they began."""
-        asked = [(verb, str(folder), *(stop or [None])) for verb, folder, *stop in asked]
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._heard, begun = [], []
-        self._left = len(asked)
-        while len(begun) < len(asked):
-            word, pid, *_ = self._hear()
-            if word == "begun":
-                begun.append(int(pid))
-        return begun
-
-    def wait(self):
-        """Digests whose recording was told, error texts, and the statuses of all children."""
-        while self._left:
-            self._hear()
-        found = {word: [" ".join(rest) for w, _, *rest in self._heard if w == word]
-                 for word in ("recorded", "failed", "ended")}  # fmt: skip
-        texts = [json.loads(text) for text in found["failed"]]
-        return found["recorded"], texts, [int(status) for status in found["ended"]]
-
-    def run(self, *asked):
-        self.start(asked)
-        return self.wait()
-
-    def _hear(self):
-        line = self._process.stdout.readline()
-        assert line, "the parent is gone"
-        words = line.split(" ")
-        words[-1] = words[-1].rstrip("\n")
-        self._heard.append(words)
-        self._left -= words[0] == "ended"
-        return words
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -169,6 +169,8 @@ def _store(report: StoreReport) -> Iterator[RenderableType]:
     table.row("leftovers of killed processes", str(report.leftovers))
     yield table
     yield Text(f"\n{report.blobs} blobs, {_bytes(report.size)}", style="dim")
+    if not report.faults and report.action != "gc":
+        yield Text("nothing is wrong", style="green")
     for fault in report.faults:
         yield Text(f"\n{fault.kind}: {fault.what}\n  {fault.why}", style="red")
         yield Text(f"next: {fault.next_step}")

@@ -104,10 +104,10 @@ def plan_gc(
 ) -> tuple[tuple[str, ...], ...]:
     """What may be removed, in waves.
 
-    1. What releases name is kept, what is young, and every document that is neither evidence nor a part, with
-       all that these rest on.
-    2. Superseded artifacts, where they are to go: those that law 2 lets go, with their evaluations.
-    3. Every other artifact and evaluation is kept, with all that it rests on.
+    1. Superseded artifacts may go, with their evaluations: those that law 2 lets go.
+    2. What releases name, what is young, and every other document that is no part is kept, with all that these
+       rest on.
+    3. A superseded artifact that is kept by (2) does not go, and neither do its evaluations: once more.
 
     Args:
         held: every blob of the workspace, by digest.
@@ -116,30 +116,28 @@ def plan_gc(
         current: digests of the closures of the source as it stands; None lets no artifact go.
     """
     declared = _declared(held)
-    firm = {digest for digest, one in held.items() if one.schema not in (*PARTS, MANIFEST, EVALUATION)}
-    kept = _reach({*released, *young, *firm}, held, declared)  # (1)
-    going = _superseded(held, current, kept) if current is not None else frozenset()  # (2)
-    staying = {
-        digest
-        for digest, one in held.items()
-        if (one.schema == MANIFEST and digest not in going)
-        or (one.schema == EVALUATION and one.named("manifest") not in going)
-    }
-    kept |= _reach(staying, held, declared)  # (3)
+    going = _superseded(held, current) if current is not None else set()  # (1)
+    while True:
+        staying = (d for d, one in held.items() if one.schema not in PARTS and not _goes(d, one, going))
+        kept = _reach({*released, *young, *staying}, held, declared)  # (2)
+        if not going & kept:
+            break
+        going -= kept  # (3)
     waves = ((digest for digest in held.keys() - kept if held[digest].schema == schema) for schema in WAVES)
     return tuple(tuple(sorted(wave)) for wave in waves)
 
 
-def _superseded(held: Mapping[str, Held], current: Collection[str], kept: set[str]) -> frozenset[str]:
+def _superseded(held: Mapping[str, Held], current: Collection[str]) -> set[str]:
     failed = {one.named("manifest") for one in held.values() if one.failed}
-    return frozenset(
+    return {
         digest
         for digest, one in held.items()
-        if one.schema == MANIFEST
-        and one.named("closure") not in current
-        and digest not in kept
-        and digest not in failed
-    )
+        if one.schema == MANIFEST and one.named("closure") not in current and digest not in failed
+    }
+
+
+def _goes(digest: str, one: Held, going: Collection[str]) -> bool:
+    return digest in going or (one.schema == EVALUATION and one.named("manifest") in going)
 
 
 def _declared(held: Mapping[str, Held]) -> dict[str, list[str]]:

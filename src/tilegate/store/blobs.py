@@ -74,7 +74,7 @@ class Blobs:
                 f"the workspace does not hold {digest}",
                 where=str(path),
                 why="it was never stored here, or somebody removed it",
-                next_step="run again the command that makes it: tilegate build, or tilegate evaluate",
+                next_step="tilegate store check says what names it, and whether tilegate build makes it again",
             ) from None
         except OSError as error:
             raise store_error(
@@ -89,7 +89,7 @@ class Blobs:
                 f"the blob {digest} is corrupt",
                 where=str(path),
                 why=f"its content has the digest {found}",
-                next_step="remove this file, then run again the command that makes it: build or evaluate",
+                next_step="tilegate store check says what to do about it",
             )
         return data
 

@@ -26,12 +26,10 @@ KNOWN: dict[str, type[Document]] = {**KINDS, **{str(schema_of(k)): k for k in (C
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
-_AGAIN = {
-    "manifest": "take it from a copy of the workspace; without one, remove what names it, then build and evaluate",
-    "plan": "take it from a copy of the workspace; without one, remove what names it, then tilegate evaluate",
-    "evaluation": "take it from a copy of the workspace, or from the release folder",
-}
-_BUILD = "tilegate build; of a source that is gone, take it from a copy of the workspace"
+_MADE_ONCE = ("manifest", "plan", "evaluation")
+_COPY = "take it from a copy of the workspace"
+_BUILD = f"tilegate build, with the source as it was then; or {_COPY}"
+_AGAIN = "then tilegate store rebuild, build and evaluate"
 
 
 @dataclass(slots=True)
@@ -127,9 +125,7 @@ def _unreadable(error: StoreError | RecordError, digest: str) -> StoreFault:
     if isinstance(error, RecordError):
         next_step = f"use the tilegate that wrote it; what it says is not counted here ({error.where})"
         return StoreFault(kind="unknown", what=digest, why=f"{error.what}: {error.why}", next_step=next_step)
-    next_step = (
-        f"take it from a copy of the workspace; without one, remove {error.where}, then build and evaluate"
-    )
+    next_step = f"{_COPY}; without one, remove {error.where}; {_AGAIN}"
     return StoreFault(kind="corrupt", what=digest, why=error.why, next_step=next_step)
 
 
@@ -157,5 +153,7 @@ def _missing(found: Scan) -> Iterator[StoreFault]:
             kind="missing",
             what=wanted,
             why=f"it is the {role} of {namers[0]}{others}",
-            next_step=_AGAIN.get(role, _BUILD),
+            next_step=f"{_COPY}; without one, remove what names it; {_AGAIN}"
+            if role in _MADE_ONCE
+            else _BUILD,
         )

@@ -6,9 +6,9 @@
 2. Whoever writes piece by piece, without a span, has a time of grace: a blob that was put less than an hour
    ago is kept with all that it names. Putting content that is there already makes it young again (`ctime`), and
    does so under the same lock: gc has removed the content before, and it is written anew, or sees it young.
-3. Nothing is removed before what names it (`rules.retention`, law 4), and the index asks the blobs themselves
-   from before the first removal until after the last. Killed in between, gc leaves a workspace in which
-   nothing is missing, and the next gc goes on.
+3. Nothing is removed before what names it (`rules.retention`, law 4), and before all else the index goes: it is
+   filled anew from what is left. Killed in between, gc leaves a workspace in which nothing is missing, and the
+   next gc goes on. And it needs no room: a full disk is where it is called for.
 """
 
 from __future__ import annotations
@@ -29,15 +29,12 @@ def sweep(workspace: Workspace, waves: Sequence[Sequence[str]], leftovers: Itera
     Raises:
         StoreError: the disk does not let go of one. What was not removed is whole, and counts.
     """
-    going = [digest for wave in waves for digest in wave]
-    if going:
-        workspace.index.doubt(going)
+    if any(waves):
+        workspace.index.discard()
     for wave in waves:
         if wave:
             _remove(workspace.blobs.path(digest) for digest in wave)
             sync_folder(workspace.root / BLOB_FOLDER)  # a power cut keeps the waves in order as well
-    if going:
-        workspace.index.forget(going)
     _remove(leftovers)
 
 

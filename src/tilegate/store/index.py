@@ -44,7 +44,7 @@ CREATE TABLE documents (
 )
 """
 """`written_ns` is that of the blob, and the order of every answer. NULL: a writer announced the document and
-has not said since that it is there, or gc is about to remove it. Then the blob itself is asked.
+has not said since that it is there. Then the blob itself is asked.
 """
 
 _INSERT = """
@@ -130,13 +130,21 @@ class Index:
         """Add a document whose blob is stored. Adding it again changes nothing; errors as `announce`."""
         self._change(_CONFIRM, [(*row_of(digest, document), self._blobs.written_ns(digest))])
 
-    def doubt(self, digests: Collection[str]) -> None:
-        """Say that blobs are about to be removed: each counts for as long as it is there."""
-        self._change("UPDATE documents SET written_ns = NULL WHERE digest = ?", [(d,) for d in digests])
+    def discard(self) -> None:
+        """Remove it, which takes no room; the next question fills it anew. Whoever calls this keeps others out.
 
-    def forget(self, digests: Collection[str]) -> None:
-        """Remove the rows of blobs that were removed."""
-        self._change("DELETE FROM documents WHERE digest = ?", [(d,) for d in digests])
+        Raises:
+            StoreError: the folder is read-only.
+        """
+        for suffix in ("", *_LOG):
+            path = self._path.with_name(self._path.name + suffix)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                writable = "make its folder writable, then run this again"
+                raise store_error(
+                    error, what="cannot remove the index", where=path, next_step=writable
+                ) from None
 
     def documents(self) -> list[str]:
         """Digests of every document that counts."""
@@ -168,8 +176,7 @@ class Index:
             RecordError: a blob claims a schema of ours and is not a record of it.
         """
         if not self._readable():
-            for suffix in ("", *_LOG):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self.discard()
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             rows = self._fill(db)
