@@ -107,19 +107,19 @@ REFUSED = {
     "operator computed": ("f = rms_norm\n@tilegate.kernel(f)", 4, "which operator"),
     "operator bound twice": ("from .other import rms_norm\n@tilegate.kernel(rms_norm)", 4, "bound twice"),
     "operator as a path": ("@tilegate.kernel('pkg/ops.py')", 3, "package.module:function"),
-    "a bare string of axes": ("@tilegate.kernel(rms_norm, dynamic='tokens')", 3, "`dynamic`"),
+    "a bare string of axes": ("@tilegate.kernel(rms_norm, dynamic='tokens')", 3, "dynamic is a string"),
     "a set of values": ("@tilegate.kernel(rms_norm, specialize={'hidden': {1, 2}})", 3, "no order"),
     "a key twice": ("@tilegate.kernel(rms_norm, specialize={'h': 1, 'h': 2})", 3, "key twice"),
     "an infinity": ("@tilegate.kernel(rms_norm, constants={'a': 1e999})", 3, "cannot be meant"),
-    "a null": ("@tilegate.kernel(rms_norm, constants={'a': None})", 3, "cannot be meant"),
-    "a name that is none": ("@tilegate.kernel(rms_norm, kernel='fast rms')", 3, "cannot be meant"),
+    "a null": ("@tilegate.kernel(rms_norm, constants={'a': None})", 3, "is None"),
+    "a name that is none": ("@tilegate.kernel(rms_norm, kernel='fast rms')", 3, "kernel is no identifier"),
     "a kernel twice": ("@tilegate.kernel(rms_norm)\n@tilegate.kernel(rms_norm)", 4, "bound twice"),
     "under another name": ("bind = tilegate.kernel\n@bind(rms_norm)", 3, "used otherwise"),
     "called at once": ("tilegate.kernel(rms_norm)(print)\n@print", 3, "used otherwise"),
     "in a condition": ("if True:\n    @tilegate.kernel(rms_norm)\n    def f(): ...\n@print", 4, "top level"),
     "in a class": ("class A:\n    @tilegate.kernel(rms_norm)\n    def f(): ...\n@print", 4, "top level"),
     "in a function": ("def a():\n    @tilegate.kernel(rms_norm)\n    def f(): ...\n@print", 4, "top level"),
-    "not Python": ("@tilegate.kernel(rms_norm,\n)\n)", 5, "not Python"),
+    "not Python": ("@tilegate.kernel(rms_norm,\n)\n)", 5, "syntax error"),
     "out of the package": ("from ...x import y\n@tilegate.kernel(y)", 3, "leads out of the package"),
 }  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_an_odd_escape_is_no_fault_of_the_binding():
 
 @pytest.mark.parametrize("source", ["\0", "(" * 10_000, b"\xff", "-" * 100_000 + "1"])
 def test_hostile_source_is_refused_and_crashes_nothing(source):
-    with pytest.raises(BindingError, match="not Python"):
+    with pytest.raises(BindingError, match=r"syntax error|cannot be parsed"):
         read(source)
 
 
@@ -218,7 +218,7 @@ WRONG = {
     "bool extent": (binding(dynamic=("tokens",), specialize={"hidden": (True,)}), ["hidden", "True"]),
     "extent zero": (binding(dynamic=("tokens",), specialize={"hidden": (0,)}), ["hidden", "0"]),
     "extent as text": (binding(dynamic=("tokens",), specialize={"hidden": ("384",)}), ["hidden", "'384'"]),
-    "dtype unknown": (binding(dynamic=("tokens",), specialize=HIDDEN | {"T": ("float61",)}), ["T", "'float16'"]),
+    "dtype unknown": (binding(dynamic=("tokens",), specialize=HIDDEN | {"T": ("float61",)}), ["T", "one of: float32, float16"]),
     "attribute kind": (binding(dynamic=("tokens",), specialize=HIDDEN | {"eps": (1,)}), ["eps", "write 1.0"]),
     "parameter for nothing": (
         binding(dynamic=("tokens",), specialize=HIDDEN, parameters={"H": "hiden"}), ["'hiden'", "'hidden'"],

@@ -82,10 +82,10 @@ PAGE_FAULTS = {
         BOUND.replace('("M", "N")', '("M",)') + "def bump(M, N, T): ...\n",
         ["axis N is neither dynamic nor specialized", "kernel bump", "specialize={"],
     ),
-    "syntax error": (BOUND + "def bump(M, N, T:\n", ["not Python", "kernels, line 4", "mend the syntax"]),
+    "syntax error": (BOUND + "def bump(M, N, T:\n", ["syntax error", "kernels, line 4", "mend it there"]),
     "operator that nobody declares": (
         FACTORY.replace("operators:bumped", "operators:bumpd"),
-        ["bound to operators:bumpd, which is not declared", "kernels:bump", "declare: operators:bumped"],
+        ["bound to operators:bumpd, which is declared nowhere", "kernels:bump", "declare: operators:bumped"],
     ),
     "relative import out of the package": (
         FACTORY + "from .. import helpers\n",
@@ -107,10 +107,9 @@ def test_a_binding_that_cannot_be_meant_is_refused(tmp_path, kernels, words):
 
 OPERATOR_FAULTS = {
     "raises": ("raise ValueError('hunter2')", "importing the module raised ValueError"),
-    "missing import": ("import nowhere_to_be_found", "not in the closure and not installed"),
+    "missing import": ("import nowhere_to_be_found", "neither in the closure nor installed"),
     "leaves by sys.exit": ("import sys\nsys.exit()", "leaves the process"),
     "leaves by os._exit": ("import os\nos._exit(3)", "left with status 3"),
-    "contradiction": (OPERATORS.replace('"T[M, N]"}, dtypes', '"T[M, N"}, dtypes'), "raised other"),
 }
 
 
@@ -123,16 +122,32 @@ def test_operators_that_cannot_be_read_are_told(tmp_path, operators, word):
     assert "hunter2" not in text
 
 
+def test_an_operator_that_contradicts_itself_is_told_in_its_own_words(tmp_path):
+    operators = OPERATORS.replace('"T[M, N]"}, dtypes', '"T[M, N"}, dtypes')
+    code, text = screen(project(tmp_path, operators=operators), "build")
+    assert code == 2
+    assert "'T[M, N' does not describe a tensor" in text
+    assert "where: operator bumped, tensor y (operators, line 4)" in text
+
+
+def test_a_refusal_cannot_move_the_cursor_of_a_terminal(tmp_path):
+    raising = "from tilegate.errors import ContractError\nraise ContractError('\\x1b[2Jwrong\\n' * 1000)\n"
+    code, text = screen(project(tmp_path, operators=raising), "build")
+    assert code == 2
+    assert "\x1b" not in text
+    assert len(text) < 1000
+
+
 # In the job that runs the factory: faults of the module, which end before TileLang is imported
 
 MODULE_FAULTS = {
     "missing import": (
         "import nowhere_to_be_found\n",
-        ["a module that the kernel imports", "(kernel, line 6)", "install the package"],
+        ["a module that is imported", "(kernel, line 6)", "install the package"],
     ),
     "missing name": (
         "from operators import nothing\n",
-        ["an import of the kernel's module failed", "line 6"],
+        ["a name is not in the module that it is imported from", "line 6"],
     ),
     "raises": ("raise KeyError('hunter2')\n", ["importing the module raised KeyError", "line 6"]),
     "raises what cannot be printed": (
@@ -141,7 +156,7 @@ MODULE_FAULTS = {
     ),
     "half a character": ("raise ValueError('\\ud800' * 3)\n", ["with a message of 3 characters"]),
     "sys.exit": ("import sys\nsys.exit(0)\n", ["leaves the process", "line 7", "remove the exit"]),
-    "os._exit": ("import os\nos._exit(7)\n", ["left with status 7", "nothing may call exit"]),
+    "os._exit": ("import os\nos._exit(7)\n", ["left with status 7", "remove what ends the process"]),
     "os._exit as if nothing were wrong": ("import os\nos._exit(0)\n", ["left with status 0"]),
     "kills itself": (
         "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
@@ -492,8 +507,8 @@ def test_an_index_that_is_no_database_is_told_and_mended_by_what_is_typed(tmp_pa
     code, stdout, stderr = said(project(tmp_path), "build")
     assert (code, stdout) == (3, "")
     assert "the index of the workspace is corrupt" in stderr
-    assert "next: delete index.sqlite; it is rebuilt from the blobs" in stderr
-    index.unlink()
+    assert "next: tilegate store rebuild   (it fills the index anew from the blobs)" in stderr
+    assert said(tmp_path, "store", "rebuild")[0] == 0
     assert said(tmp_path, "status")[0] == 0
 
 

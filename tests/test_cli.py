@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -16,10 +17,12 @@ from tests import artifacts, world
 from tests.written import imported
 from tilegate import processor
 from tilegate.cli import commands
-from tilegate.errors import ToolError
+from tilegate.errors import ToolError, UsageError
+from tilegate.pipeline.explain import _workload as workload_of
 from tilegate.pipeline.opened import open_project
 from tilegate.records.canonical import decode, encode
 from tilegate.records.closure import Specialization
+from tilegate.records.contract import Attribute
 from tilegate.records.declaration import Declaration
 from tilegate.records.evaluation import EntryVerdict
 from tilegate.records.plan import Entry, Layout, Origin, Values, Workload
@@ -143,8 +146,10 @@ def test_every_command_has_help(command):
     [
         (["status", "-C", "/nowhere"], "does not exist"),
         (["status", "-C", "{folder}"], "there is no tilegate.toml"),
-        (["status", "--jsn"], "No such option"),
-        (["frobnicate"], "No such command"),
+        (["status", "--jsn"], "there is no option --jsn\nnext: did you mean '--json'?"),
+        (["frobnicate"], "there is no command 'frobnicate'"),
+        (["store", "chek"], "there is no command 'chek'\nnext: did you mean 'check'?"),
+        (["explain"], "error: missing argument 'OPERATOR'\nnext: "),
     ],
     ids=lambda v: v[-1] if isinstance(v, list) else "",
 )
@@ -158,7 +163,8 @@ def test_words_that_are_off_exit_with_2(words, told, tmp_path):
     ("words", "told", "next_step"),
     [
         (["build", "-t", "cpu:native"], "unknown target 'cpu:native'", "cpu:x86-64-v3"),
-        (["build", "row"], "nothing is named row", "one of: twice"),
+        (["build", "row"], "no operator or kernel is named row", "did you mean 'rows'?"),
+        (["build", "twice", "fast"], "no operator or kernel is named fast", "known here: rows, twice"),
         (["evaluate"], "there is nothing to evaluate", "tilegate build"),
         (["promote"], "there is nothing to promote", "tilegate build && tilegate evaluate"),
         (["explain", "twice", "n=4"], "there is no release to explain", "tilegate promote"),
@@ -171,6 +177,37 @@ def test_what_cannot_be_done_yet_exits_with_2_and_says_what_to_type(words, told,
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {told}\n")
     assert next_step in result.stderr.partition("\nnext: ")[2]
+
+
+CONTRACT = artifacts.contract_of({"x": ("n",)}, {"y": ("n",)}, dtypes={"x": "T", "y": "T"})
+CHOICES = tuple(Attribute(name=kind, kind=kind) for kind in ("bool", "int", "float", "str"))
+CALL = {"n": "4", "bool": "true", "int": "3", "float": "0.5", "str": "mean"}
+
+
+def test_words_of_a_call_are_read_as_the_contract_has_them():
+    contract = msgspec.structs.replace(CONTRACT, attributes=CHOICES)
+    read = workload_of(contract, CALL)
+    assert (read.axes, read.dtypes) == ({"n": 4}, {"T": "float32"})
+    assert read.attributes == {"bool": True, "int": 3, "float": 0.5, "str": "mean"}
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "told"),
+    [
+        ("T", "float64", "T is 'float64', which is none of its alternatives"),
+        ("bool", "yes", "bool is 'yes', which is no bool"),
+        ("int", "0.5", "int is '0.5', which is no int"),
+        ("float", "half", "float is 'half', which is no float"),
+        ("str", None, "made_up needs more: str"),
+        ("n", "+4", "n is '+4', where an extent belongs"),
+    ],
+)
+def test_words_of_a_call_that_are_off_are_told_and_not_explained(word, value, told):
+    contract = msgspec.structs.replace(CONTRACT, attributes=CHOICES)
+    words = {k: v for k, v in {**CALL, word: value}.items() if v is not None}
+    with pytest.raises(UsageError, match=re.escape(told)) as caught:
+        workload_of(contract, words)
+    assert caught.value.next_step
 
 
 # Tool errors
@@ -328,7 +365,7 @@ def test_without_click_the_message_says_what_to_install():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, "click"], capture_output=True, text=True, check=False
     )
-    told = "the commands need click\nnext: pip install 'tilegate[cli]'\n"
+    told = "error: the commands need click\nnext: pip install 'tilegate[cli]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "", told)
 
 

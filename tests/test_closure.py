@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilegate.build.closure import MAX_SOURCE_BYTES, collect, find_source, reach
+from tilegate.build.closure import MAX_SOURCE_BYTES, collect, reach, read_source
 from tilegate.errors import BindingError
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import Binding, Closure
@@ -47,6 +47,14 @@ def write(root: Path, files: dict[str, str]) -> Path:
 def modules(root, *starts, more=()):
     files, _ = reach(starts, [root, *more], where="test")
     return [file.module for file in files]
+
+
+def found(module, *roots):
+    """The text of a module and whether it is a package; None where there is none."""
+    try:
+        return read_source(module, roots, where="test")
+    except BindingError:
+        return None
 
 
 def test_the_closure_is_what_factory_and_operator_reach(tmp_path):
@@ -114,16 +122,16 @@ def test_of_installed_packages_only_the_one_that_is_bound_is_taken(tmp_path):
 def test_the_project_comes_before_what_is_installed(tmp_path):
     project = write(tmp_path / "project", {"flash/__init__.py": "# mine\n"})
     site = write(tmp_path / "site", {"flash/__init__.py": "", "flash/kernel.py": ""})
-    assert find_source("flash", [project, site]) == project / "flash/__init__.py"
-    assert find_source("flash.kernel", [project, site]) is None, "Python would not look there either"
+    assert found("flash", project, site) == (b"# mine\n", True)
+    assert found("flash.kernel", project, site) is None, "Python would not look there either"
 
 
 def test_a_package_comes_before_a_module_as_python_has_it(tmp_path):
-    write(tmp_path, {"a/__init__.py": "", "a.py": "", "b.py": "", "b/c.py": "", "d/e.py": ""})
-    assert find_source("a", [tmp_path]) == tmp_path / "a/__init__.py"
-    assert find_source("b.c", [tmp_path]) is None
-    assert find_source("d.e", [tmp_path]) == tmp_path / "d/e.py"
-    assert find_source("d", [tmp_path]) is None
+    write(tmp_path, {"a/__init__.py": "# a", "a.py": "", "b.py": "", "b/c.py": "", "d/e.py": "# d.e"})
+    assert found("a", tmp_path) == (b"# a", True)
+    assert found("b.c", tmp_path) is None
+    assert found("d.e", tmp_path) == (b"# d.e", False)
+    assert found("d", tmp_path) is None
 
 
 def test_a_folder_without_init_is_a_package_too(tmp_path):
@@ -134,12 +142,12 @@ def test_a_folder_without_init_is_a_package_too(tmp_path):
 @pytest.mark.parametrize("module", ["..secret", "a/../../secret", "a..b", "", "/etc/passwd", "a.b c"])
 def test_a_name_that_is_no_module_finds_no_file(tmp_path, module):
     write(tmp_path, {"secret.py": "", "root/a/__init__.py": ""})
-    assert find_source(module, [tmp_path / "root"]) is None
+    assert found(module, tmp_path / "root") is None
 
 
 def test_a_pyc_never_stands_in_for_a_source(tmp_path):
     write(tmp_path, {"a/__init__.py": "", "a/b.pyc": "", "a/__pycache__/b.cpython-311.pyc": ""})
-    with pytest.raises(BindingError, match=r"no source of a\.b"):
+    with pytest.raises(BindingError, match=r"no source of the module a\.b"):
         modules(tmp_path, "a.b")
 
 
@@ -195,7 +203,7 @@ def test_a_missing_module_is_named_with_the_nearest_that_is_there(tmp_path, star
 
 def test_a_missing_import_names_the_line_that_wants_it(tmp_path):
     write(tmp_path, {"pkg/__init__.py": "", "pkg/a.py": "\nfrom .bb import x\n", "pkg/b.py": ""})
-    with pytest.raises(BindingError, match=r"no source of pkg\.bb") as caught:
+    with pytest.raises(BindingError, match=r"no source of the module pkg\.bb") as caught:
         modules(tmp_path, "pkg.a")
     assert caught.value.where == "pkg.a, line 2"
 

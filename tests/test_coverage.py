@@ -92,7 +92,7 @@ def test_a_hang_on_zeros_rejects_the_kernel():
     assert coverage.classes == ()
     (reason,) = coverage.rejected
     assert reason.code == "VALUE_DEPENDENT"
-    assert reason.message.startswith("K=4 with zeros HUNG while normal values passed")
+    assert reason.message.startswith("K=4 with zeros is HUNG while normal values passed")
 
 
 def test_values_say_nothing_more_where_the_shape_itself_failed():

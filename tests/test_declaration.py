@@ -118,7 +118,10 @@ def test_every_declared_contract_survives_being_written(
 WRONG = {
     "unknown dtype": (
         {"inputs": {"x": "T[tokens, hidden]", "weight": "float23[hidden]"}},
-        ["weight", "float23", "did you mean 'float32'?", 'dtypes={"float23"'],
+        ["weight", "float23", "did you mean 'float32'?"],
+    ),
+    "dtype variable without alternatives": (
+        {"inputs": {"x": "T[tokens, hidden]", "weight": "W[hidden]"}}, ["weight", "'W'", 'dtypes={"W": '],
     ),
     "unknown alternative": ({"dtypes": {"T": ("half",)}}, ["T", "half", "known here"]),
     "no alternatives": ({"dtypes": {"T": ()}}, ["T", 'dtypes={"T": ("float32",)}']),
@@ -164,7 +167,7 @@ WRONG = {
         ["eps", "not finite"],
     ),
     "reduces an unknown axis": ({"tolerance": Tolerance(reduces=("hiden",))}, ["hiden", "'hidden'"]),
-    "reduces as a string": ({"tolerance": Tolerance(reduces="hidden")}, ['tolerance.reduces=("hidden",)']),
+    "reduces as a string": ({"tolerance": Tolerance(reduces="hidden")}, ['reduces=("hidden",)']),
     "tolerance that allows everything": ({"tolerance": Tolerance(factor=float("inf"))}, ["factor"]),
     "tolerance accumulates in an integer": ({"tolerance": Tolerance(accumulate="int32")}, ["accumulate"]),
     "tolerance is a number": ({"tolerance": 1e-3}, ["tilegate.Tolerance("]),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import world
 from tilegate.evaluate import run, worker
 from tilegate.evaluate.inputs import make_inputs
-from tilegate.evaluate.judge import Expected, judge, tolerance_unit
+from tilegate.evaluate.judge import Expected, error_ratio, judge, tolerance_unit
 from tilegate.evaluate.requests import Facts, Numbered, RunRequest
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import SourceFile
@@ -299,6 +299,20 @@ def test_nan_and_infinity_stand_where_the_reference_has_them(out, wide, own, ver
     result = judged(row(out).half(), row(wide), row(own).half())
     assert result.verdict is verdict
     assert verdict is EntryVerdict.PASSED or result.worst == (1,)
+
+
+@pytest.mark.parametrize("odd", [INF, -INF, NAN])
+def test_an_infinity_beside_an_element_changes_nothing_for_it(odd):
+    """Where all is finite the judge takes a shorter way: it leads to the same numbers."""
+    wide = torch.randn(64, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    out = (wide + torch.randn(64, generator=torch.Generator().manual_seed(8)) * 1e-6).float()
+    last = torch.tensor([odd])
+    alone = error_ratio(out, wide, wide.float().double(), 1e-6, 1e-9)
+    both = error_ratio(
+        torch.cat((out, last)), torch.cat((wide, last)), torch.cat((wide.float(), last)).double(), 1e-6, 1e-9
+    )
+    assert torch.equal(both, torch.cat((alone, torch.zeros(1, dtype=torch.float64))))
+    assert alone.max() > 0
 
 
 def test_values_whose_square_overflows_are_still_held_to_the_tolerance():

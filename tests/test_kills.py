@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: nothing recorded is lost, nothing is half there, and the next command works."""
+"""SIGKILL at any moment, or no room left: nothing recorded is lost, nothing is half there, the next command works."""
 
 import itertools
 import os
@@ -6,6 +6,8 @@ import random
 import shutil
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -16,6 +18,7 @@ from msgspec import structs
 
 from tests.kill_child import TOOLS, Parent, revise, write_project
 from tilegate import pipeline
+from tilegate.errors import StoreError
 from tilegate.pipeline.promote import read_release
 from tilegate.records.canonical import digest_of, encode
 from tilegate.records.evaluation import EntryVerdict
@@ -236,3 +239,183 @@ def test_a_kill_at_any_moment_loses_nothing_and_the_next_command_works(case, par
     kills = sum(campaign.kill(after_s=chance.uniform(0, took_s))[0] for _ in range(KILLS))
     assert kills >= KILLS / 4
     campaign.end()
+
+
+# No room left
+
+
+@pytest.fixture
+def disk():
+    """A small disk of its own: tmpfs, which only root can mount."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder]
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+def leave(disk, free_bytes):
+    """Fill a disk so that no more than this is left."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        status = os.statvfs(disk)
+        file.write(bytes(max(0, status.f_bavail * status.f_frsize - free_bytes)))
+    return ballast
+
+
+def is_told_on_one_screen(text):
+    assert "the disk is full" in text
+    assert "next: make room there" in text
+    assert len(text.splitlines()) <= 6
+
+
+@pytest.mark.parametrize("verb", ["build", "evaluate", "promote"])
+def test_a_disk_that_fills_up_at_any_point_is_said_and_spoils_nothing(verb, parent, disk):
+    folder = disk / "project"
+    write_project(folder)
+    for before in ("build", "evaluate", "promote"):
+        parent.run((before, folder))
+    if verb == "build":
+        revise(folder, 1)
+    known = set(workspace_of(folder).index.documents())
+    old = statement(folder)
+    for pages in itertools.count():
+        ballast = leave(disk, pages * 4096)
+        recorded, errors, (status,) = parent.run((verb, folder))
+        ballast.unlink()
+        known |= set(recorded)
+        is_whole(folder)
+        assert known <= set(workspace_of(folder).index.documents())
+        if not errors:
+            break
+        assert os.waitstatus_to_exitcode(status) == StoreError.exit_code
+        is_told_on_one_screen(errors[0])
+        assert statement(folder) == old
+    assert pages > 0
+    assert status == 0
+    matrix_survives_the_loss_of_the_index(folder)
+
+
+def test_gc_makes_room_on_a_full_disk(parent, disk):
+    folder = disk / "project"
+    write_project(folder)
+    parent.run(("build", folder))
+    workspace_of(folder).blobs.put(b"named by nothing" * 1000)
+    leave(disk, 0)
+    assert parent.run(("gc", folder))[1:] == ([], [0])
+    assert not workspace_of(folder).blobs.has(digest_of(b"named by nothing" * 1000))
+    (disk / "ballast").unlink()
+    is_whole(folder)
+
+
+# With the real compiler
+
+
+QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart"
+
+
+@pytest.fixture
+def quickstart(tmp_path):
+    return copy_quickstart(tmp_path / "quickstart")
+
+
+def copy_quickstart(folder):
+    return shutil.copytree(
+        QUICKSTART, folder, ignore=shutil.ignore_patterns(".tilegate", "release", "__pycache__")
+    )
+
+
+def edit(folder, number):
+    kernels = folder / "kernels.py"
+    kernels.write_text(f"{kernels.read_text()}\n# revision {number}\n")
+
+
+def command(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilegate", *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def done(*words):
+    with command(*words) as process:
+        told, said = process.communicate()
+    return process.returncode, told, said
+
+
+def works(*words):
+    code, told, said = done(*words)
+    assert code == 0, told + said
+
+
+def descendants(pid):
+    """Every process below this one, as (pid, when it began): a number may be given out again."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name), fields[19]] = int(fields[1])
+    found, pending = set(), {pid}
+    while pending:
+        below = {one for one, parent in parents.items() if parent in pending} - found
+        found |= below
+        pending = {one for one, _ in below}
+    return found
+
+
+def alive(processes):
+    for pid, began in processes:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if fields[19] == began and fields[0] != "Z":
+                yield pid
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+@pytest.mark.parametrize(("verb", "kills"), [("build", 4), ("evaluate", 3), ("promote", 3)])
+def test_killing_the_real_thing_loses_nothing_and_leaves_no_job_behind(verb, kills, quickstart):
+    took_s = {}
+    for each in ("build", "evaluate", "promote"):
+        began = time.monotonic()
+        works(each, "gemm", "-C", quickstart)
+        took_s[each] = time.monotonic() - began
+    chance = random.Random(f"real kills of {verb}")
+    for number in range(kills):
+        if verb == "build":
+            edit(quickstart, number)
+        known = set(workspace_of(quickstart).index.documents())
+        old = statement(quickstart)
+        with command(verb, "gemm", "-C", quickstart) as process:
+            time.sleep(chance.uniform(0.2, 1) * took_s[verb])
+            jobs = descendants(process.pid)
+            process.kill()
+        until = time.monotonic() + 10
+        while left := list(alive(jobs)):
+            assert time.monotonic() < until, left
+            time.sleep(0.05)
+        is_whole(quickstart)
+        assert known <= set(workspace_of(quickstart).index.documents())
+        assert verb == "promote" or statement(quickstart) == old
+        works(verb, "gemm", "-C", quickstart)
+        is_whole(quickstart)
+    matrix_survives_the_loss_of_the_index(quickstart)
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_a_build_on_a_full_disk_says_so_and_goes_through_once_there_is_room(disk):
+    folder = copy_quickstart(disk / "quickstart")
+    ballast = leave(disk, 64 * 1024)
+    code, told, said = done("build", "gemm", "-C", folder)
+    assert (code, told) == (StoreError.exit_code, "")
+    is_told_on_one_screen(said)
+    ballast.unlink()
+    works("build", "gemm", "-C", folder)
+    is_whole(folder)

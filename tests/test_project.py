@@ -72,9 +72,15 @@ WRONG = {
         ["kernel[0].dynamc", "'dynamic'"],
     ),
     "nothing": ("", ["operators"]),
+    "a number as text": (
+        'operators = ["a"]\n[policy]\nmin_passes = "8"', ["policy.min_passes is a string", "a whole number"],
+    ),
+    "a kernel without its factory": (
+        'operators = ["a"]\n[[kernel]]\noperator = "a:f"', ["the key factory of kernel[0] is missing", "give factory a value"],
+    ),
     "no operators": ("operators = []", ["operators is empty"]),
-    "operators as text": ('operators = "a"', ["`operators`", "array"]),
-    "a path for a module": ('operators = ["pkg/ops.py"]', ["'pkg/ops.py'", "import name"]),
+    "operators as text": ('operators = "a"', ["operators is a string, where a list belongs", "an example"]),
+    "a path for a module": ('operators = ["pkg/ops.py"]', ["'pkg/ops.py' is a file", '"pkg.ops"']),
     "a function for a module": ('operators = ["a"]\nkernels = ["a:f"]', ["'a:f'", "import name"]),
     "a module for a function": (
         'operators = ["a"]\n[[kernel]]\noperator = "a.f"\nfactory = "b:g"', ["'a.f'", "package.module:function"],
@@ -91,9 +97,9 @@ WRONG = {
     "a date among the values": (
         'operators = ["a"]\n[[kernel]]\noperator = "a:f"\nfactory = "b:g"\nspecialize = {n = 2020-01-01}', ["n"],
     ),
-    "kernel as one table": ('operators = ["a"]\n[kernel]\noperator = "a:f"', ["`kernel`", "array"]),
+    "kernel as one table": ('operators = ["a"]\n[kernel]\noperator = "a:f"', ["kernel is a table", "[[kernel]]"]),
     "a device for a target": ('operators = ["a"]\ntargets = ["cpu:native"]', ["cpu:native", "cpu:x86-64-v3"]),
-    "a density that is none": ('operators = ["a"]\n[policy]\ndensity = "all"', ["policy.density", "all"]),
+    "a density that is none": ('operators = ["a"]\n[policy]\ndensity = "all"', ["policy.density is 'all'", "exact, inferred"]),
 }  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def test_a_hang_on_zeros_names_the_shape_and_the_values():
     plan = plan_of(ROWS, KERNEL, entries)
     promotion = promote([promotable((plan, evaluated(plan, KERNEL, judge)))], Policy(), version=1)
     assert codes(promotion) == ["VALUE_DEPENDENT"]
-    assert "n=4 with zeros HUNG while normal values passed" in str(promotion.rejected[0])
+    assert "n=4 with zeros is HUNG while normal values passed" in str(promotion.rejected[0])
 
 
 def test_a_failure_cannot_hide_in_a_second_mention_of_the_artifact():

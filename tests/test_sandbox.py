@@ -3,12 +3,14 @@
 import itertools
 import json
 import os
+import queue
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from tilegate.errors import RecordError, SandboxError
 from tilegate.records.canonical import encode
 from tilegate.records.isolation import Isolation, Limits
-from tilegate.sandbox import EVALUATE, Ending, Job, run_job
+from tilegate.sandbox import EVALUATE, Ending, Job, JobStopped, run_job, stop_jobs
 from tilegate.sandbox.frames import HEADER_BYTES, MAGIC, FrameReader, preamble
 
 HERE = str(Path(__file__).parent)
@@ -447,6 +449,20 @@ def test_the_private_folder_is_gone_whatever_was_left_in_it(task):
     assert not folder.exists()
 
 
+def test_a_job_that_another_thread_stops_is_gone_and_has_no_result():
+    """What Ctrl-C in the main thread asks for."""
+    told = queue.SimpleQueue()
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(run, "hang_deaf", lambda _, blob: told.put(int(blob)))
+        pid = told.get(timeout=60)
+        stop_jobs()
+        with pytest.raises(JobStopped):
+            going.result()
+    assert not alive(pid)
+    stop_jobs()
+    assert run("leave_at_once").ending is Ending.EXITED, "later jobs are not meant"
+
+
 def test_descriptors_do_not_leak_into_the_caller():
     run("leave_at_once")
     before = sorted(Path("/proc/self/fd").iterdir())
@@ -458,7 +474,7 @@ def test_a_job_that_cannot_start_is_an_error_of_the_machine(monkeypatch, tmp_pat
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(SandboxError, match="could not be started") as told:
         run("finish")
-    assert "no-python" in told.value.why
+    assert "no-python" in told.value.where
     assert told.value.next_step
 
 

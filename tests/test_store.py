@@ -474,8 +474,8 @@ def test_a_corrupt_index_says_how_to_mend_it(tmp_path):
     (tmp_path / "index.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(StoreError, match="corrupt") as caught:
         workspace.traces()
-    assert caught.value.next_step == "delete index.sqlite; it is rebuilt from the blobs"
-    (tmp_path / "index.sqlite").unlink()
+    assert caught.value.next_step == "tilegate store rebuild   (it fills the index anew from the blobs)"
+    assert workspace.rebuild() == 1
     assert len(workspace.traces()) == 1
 
 

@@ -68,19 +68,18 @@ def test_a_statement_has_no_second_spelling(data):
 
 
 def test_a_statement_with_added_space_is_refused():
-    assert "RecordError" in refused(encode(release(candidate())) + b" ").why
+    assert "not a canonical Release" in refused(encode(release(candidate())) + b" ").why
 
 
 def test_a_statement_of_another_version_says_so():
     statement = encode(release(candidate())).replace(b"tilegate.release/1", b"tilegate.release/2")
     error = refused(statement)
-    assert "SchemaError" in error.why
     assert "tilegate.release/2" in error.why
     assert isinstance(error.__cause__, SchemaError)
 
 
 def test_another_record_is_no_release():
-    assert "SchemaError" in refused(b'{"lines":[],"schema":"tilegate.profile/1"}').why
+    assert isinstance(refused(b'{"lines":[],"schema":"tilegate.profile/1"}').__cause__, SchemaError)
 
 
 def test_a_candidate_bound_to_an_unlisted_contract_is_refused():

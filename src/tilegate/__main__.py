@@ -11,7 +11,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("click", "rich"):
             raise
-        sys.stderr.write(f"the commands need {error.name}\nnext: pip install 'tilegate[cli]'\n")
+        sys.stderr.write(f"error: the commands need {error.name}\nnext: pip install 'tilegate[cli]'\n")
         sys.exit(3)
     commands(prog_name="tilegate")
 

@@ -14,16 +14,14 @@ from tilegate.errors import BindingError, RecordError
 from tilegate.records.canonical import encode
 from tilegate.records.closure import Binding
 from tilegate.rules.expansion import expand
-from tilegate.rules.spelling import did_you_mean
+from tilegate.rules.spelling import did_you_mean, misfit
 
 __all__ = ["bindings_in", "expand"]
 
 KEYWORDS = ("operator", "kernel", "dynamic", "specialize", "parameters", "constants")
 
-LITERAL = (
-    "a binding is reviewed before anything runs, so it is written out in literals: names, numbers, tuples, "
-    "dicts; or bind the kernel in a [[kernel]] table of tilegate.toml"
-)
+REVIEWED = "a binding is reviewed before anything runs, so it is read from the text"
+LITERAL = "write it out in literals: names, numbers, tuples, dicts; or in a [[kernel]] table of tilegate.toml"
 
 KERNEL = "tilegate:kernel"
 
@@ -92,8 +90,8 @@ class _Page:
         inner = (node for node in ast.walk(function) if node is not function)
         return {name for node in inner for name, _ in _binds(self.module, node, is_package=self.is_package)}
 
-    def wrong(self, node: ast.expr, what: str, next_step: str) -> NoReturn:
-        raise BindingError(what, where=f"{self.module}, line {node.lineno}", next_step=next_step)
+    def wrong(self, node: ast.expr, what: str, next_step: str, *, why: str = "") -> NoReturn:
+        raise BindingError(what, where=f"{self.module}, line {node.lineno}", why=why, next_step=next_step)
 
     def stands_for(self, node: ast.expr) -> set[str | None]:
         """What `name` or `name.attribute...` stands for: `package.module:attribute`, None where computed."""
@@ -151,12 +149,16 @@ def _uses(page: _Page) -> list[ast.expr]:
 def _binding(page: _Page, factory: ast.FunctionDef, call: ast.Call) -> Binding:
     given: dict[str, ast.expr] = {}
     for node in call.args[1:]:
-        page.wrong(node, "tilegate.kernel takes one positional argument, the operator", "name the others")
+        page.wrong(
+            node,
+            "tilegate.kernel takes one positional argument, the operator",
+            "name the others: dynamic=(...), specialize={...}",
+        )
     if call.args:
         given["operator"] = call.args[0]
     for keyword in call.keywords:
         if keyword.arg is None:
-            page.wrong(keyword.value, "tilegate.kernel is given a ** argument", LITERAL)
+            page.wrong(keyword.value, "tilegate.kernel is given a ** argument", LITERAL, why=REVIEWED)
         if keyword.arg not in KEYWORDS or keyword.arg in given:
             page.wrong(
                 keyword.value, f"unexpected argument {keyword.arg!r}", did_you_mean(keyword.arg, KEYWORDS)
@@ -164,7 +166,7 @@ def _binding(page: _Page, factory: ast.FunctionDef, call: ast.Call) -> Binding:
         given[keyword.arg] = keyword.value
     if "operator" not in given:
         page.wrong(
-            call, "tilegate.kernel is given no operator", '@tilegate.kernel("package.module:function")'
+            call, "tilegate.kernel is given no operator", 'write @tilegate.kernel("package.module:function")'
         )
     operator = _operator(page, given.pop("operator"))
     fields = {word: _literal(page, word, node) for word, node in given.items()}
@@ -178,15 +180,30 @@ def _binding(page: _Page, factory: ast.FunctionDef, call: ast.Call) -> Binding:
         binding = msgspec.convert(made, Binding, strict=True)
         encode(binding)
     except (msgspec.ValidationError, RecordError) as error:
-        why = error.why if isinstance(error, RecordError) else str(error).replace("`$.", "`")
-        page.wrong(call, f"the binding of {factory.name} cannot be meant: {why}", LITERAL)
+        page.wrong(call, *_misfit(factory.name, error))
     return binding
+
+
+def _misfit(factory: str, error: msgspec.ValidationError | RecordError) -> tuple[str, str]:
+    """A value of another kind than its argument asks for: what is wrong, and the mend."""
+    told = None if isinstance(error, RecordError) else misfit(str(error))
+    if told is None:
+        why = error.why if isinstance(error, RecordError) else str(error).replace("`$.", "`")
+        return f"the binding of {factory} cannot be meant: {why}", "names are identifiers, and numbers finite"
+    what, word, wanted = told
+    if word == "dynamic":
+        return what.replace("a list", "a tuple"), 'write dynamic=("axis",)'
+    return what, f"give {word} {wanted}"
 
 
 def _operator(page: _Page, node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if not _FUNCTION.match(node.value):
-            page.wrong(node, f"{node.value!r} is no operator", 'write "package.module:function"')
+            page.wrong(
+                node,
+                f"{node.value!r} does not name an operator",
+                'write "package.module:function": where the operator is declared, as Python would import it',
+            )
         return node.value
     meanings = page.stands_for(node)
     found = next(iter(meanings)) if len(meanings) == 1 else None
@@ -213,7 +230,7 @@ def _literal(page: _Page, word: str, node: ast.expr) -> Any:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError):
-        page.wrong(node, f"{word} is no literal: {ast.unparse(node)[:80]}", LITERAL)
+        page.wrong(node, f"{word} is no literal: {ast.unparse(node)[:80]}", LITERAL, why=REVIEWED)
     if word == "specialize" and isinstance(value, dict):
         return {k: v if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
     return value

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tilegate.errors import BindingError
 from tilegate.records.canonical import digest_of
 from tilegate.records.closure import Binding, Closure, SourceFile
-from tilegate.rules.spelling import did_you_mean
+from tilegate.rules.spelling import did_you_mean, nearest
 
 MAX_SOURCE_BYTES = 1 << 20
 """Of one file. Nobody reviews more."""
@@ -82,20 +82,23 @@ def _startable(modules: Sequence[str], roots: Sequence[Path], where: str) -> Non
             raise BindingError(
                 f"{module} is part of Python or of the toolchain, not of a source closure",
                 where=where,
-                next_step="copy what you need into a package of your own",
+                next_step="declare an operator of your own around it, or copy what you need into your package",
             )
         if _locate(module, roots) is None:
             raise _missing(_Import(module, where), roots)
 
 
-def find_source(module: str, roots: Sequence[Path]) -> Path | None:
-    """The file that Python would import a module from, or None. Packages come before modules.
+def read_source(module: str, roots: Sequence[Path], *, where: str) -> tuple[bytes, bool]:
+    """The text of one module, and whether it is a package.
 
     Raises:
-        BindingError: the file is no regular file, or lies outside its root.
+        BindingError: it is missing, is no regular file inside its root, or is too large.
     """
     found = _locate(module, roots)
-    return found.path if found else None
+    if found is None:
+        raise _missing(_Import(module, where), roots)
+    file, data = _read(module, found)
+    return data, file.is_package
 
 
 def parse(source: str | bytes, *, where: str) -> ast.Module:
@@ -111,10 +114,15 @@ def parse(source: str | bytes, *, where: str) -> ast.Module:
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise BindingError(
-            f"not Python: {error.msg}", where=where + line, next_step="mend the syntax"
+            f"syntax error: {error.msg}", where=where + line, next_step="mend it there"
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise BindingError("not Python that can be read", where=where, why=str(error)) from None
+        raise BindingError(
+            "the source cannot be parsed",
+            where=where,
+            why=str(error) or type(error).__name__,
+            next_step="make it UTF-8 text, with expressions that are nested less deeply",
+        ) from None
 
 
 def imported_from(module: str, node: ast.ImportFrom, *, is_package: bool) -> str:
@@ -208,10 +216,19 @@ def _read(module: str, found: _Found) -> tuple[SourceFile, bytes]:
         descriptor = os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BindingError(f"{module} is no regular file", where=str(found.path))
+                raise BindingError(
+                    f"{module} is no regular file",
+                    where=str(found.path),
+                    next_step="put the file itself there",
+                )
             data = file.read(MAX_SOURCE_BYTES + 1)
     except OSError as error:
-        raise BindingError(f"{module} cannot be read", where=str(found.path), why=str(error)) from None
+        raise BindingError(
+            f"{module} cannot be read",
+            where=str(found.path),
+            why=error.strerror or type(error).__name__,
+            next_step="make it readable for the user who builds",
+        ) from None
     if len(data) > MAX_SOURCE_BYTES:
         raise BindingError(
             f"{module} has more than {MAX_SOURCE_BYTES} bytes",
@@ -239,18 +256,23 @@ def _missing(wanted: _Import, roots: Sequence[Path]) -> BindingError:
     above, _, last = wanted.module.rpartition(".")
     parts = wanted.module.split(".")
     depth = max(n for n in range(len(parts)) if _folders(".".join(parts[:n]), roots) or n == 0)
-    siblings = {
-        path.stem
-        for folder in _folders(".".join(parts[:depth]), roots)
-        for path in folder.iterdir()
-        if path.stem.isidentifier() and (path.suffix == ".py" or (path / INIT).is_file())
-    }
-    known = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in sorted(siblings)]
-    near = did_you_mean(wanted.module, known)
+
+    def known(roots: Sequence[Path]) -> list[str]:
+        siblings = {
+            path.stem
+            for folder in _folders(".".join(parts[:depth]), roots)
+            for path in folder.iterdir()
+            if path.stem.isidentifier() and (path.suffix == ".py" or (path / INIT).is_file())
+        }
+        return [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in sorted(siblings)]
+
+    near = nearest(wanted.module, known(roots))
+    if not near:
+        near = f"put it there, or mend the name; {did_you_mean(wanted.module, known(roots[:1]))}"
     if above and (module := _locate(above, roots)) and module.path.name != INIT:
         near = f"{above} is a module, no package: what it defines is written {above}:{last}"
     return BindingError(
-        f"there is no source of {wanted.module}",
+        f"there is no source of the module {wanted.module}",
         where=wanted.where,
         why=f"searched: {', '.join(map(str, roots))}; only .py files can be reviewed",
         next_step=near,

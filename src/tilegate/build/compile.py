@@ -21,8 +21,12 @@ from tilegate.records.canonical import decode, digest_of
 
 DLPACK_CPU = 1
 
-COMMON = ("-fPIC", "-fvisibility=hidden", "-fno-ident", "-fno-math-errno", "-fno-plt", "-w")
-"""-fno-math-errno lets sqrtf be one instruction. Never -ffast-math: kernels use infinities and NaN."""
+COMMON = (
+    "-fPIC", "-fvisibility=hidden", "-fno-ident", "-fno-math-errno", "-fno-trapping-math", "-fno-plt", "-w",
+)  # fmt: skip
+"""-fno-math-errno lets sqrtf be one instruction. -fno-trapping-math lets loops that clamp or choose be
+vectorised, six times as fast where it was tried: nobody reads the flags that such code raises. Neither changes
+a bit of a result. Never -ffast-math: kernels use infinities and NaN."""
 
 LINK = (
     "-shared", "-nostartfiles", "-static-libgcc", "-static-libstdc++", "-Wl,-z,defs", "-Wl,-z,now",

@@ -24,5 +24,5 @@ def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> Non
                 if callable(declaration) and getattr(value, "origin", "").startswith(f"{name}:"):
                     emit("declaration", encode(declaration()))
         except BaseException as error:  # noqa: BLE001 - a module may raise anything
-            emit("failure", failure("import", error))
+            emit("failure", failure("import", error, module=name))
             return

@@ -1,4 +1,4 @@
-"""Inside a job: a failure that the job can name itself, and the record of one that it cannot."""
+"""Failures on their way out of a job: those that it can name itself, those that it cannot, and refusals of ours."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import traceback
 import msgspec
 
 from tilegate.build.requests import Failure
+from tilegate.errors import ContractError
 from tilegate.sandbox.importer import ROOT
 
 MESSAGE_CHARS = 16_384
+PART_CHARS = 500
+"""Shown of each part of a refusal."""
+
+_PARTS = ("what", "where", "why", "next_step")
+
+
+TOOLCHAIN = ("tilelang", "tvm", "tvm_ffi")
 
 
 class Diagnosed(Exception):  # noqa: N818 - a diagnosis, not an error of this program
@@ -22,8 +30,10 @@ class Diagnosed(Exception):  # noqa: N818 - a diagnosis, not an error of this pr
         self.words = words
 
 
-def failure(step: str, error: BaseException) -> bytes:
-    """The failure as a frame; raw text is capped here and read once, by the sanitizer."""
+def failure(step: str, error: BaseException, *, module: str = "") -> bytes:
+    """The failure as a frame; raw text is capped here and read once, by the sanitizer or by `refusal`."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in TOOLCHAIN:
+        error = Diagnosed("toolchain-missing").with_traceback(error.__traceback__)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(ROOT)]
     return msgspec.json.encode(
         Failure(
@@ -33,9 +43,41 @@ def failure(step: str, error: BaseException) -> bytes:
             line=(frames[-1].lineno or 0) if frames else msgspec.UNSET,
             template=error.template if isinstance(error, Diagnosed) else "",
             numbers=error.numbers if isinstance(error, Diagnosed) else {},
-            words=error.words if isinstance(error, Diagnosed) else {},
+            words=_words(error, module),
         )
     )
+
+
+def refusal(data: bytes) -> ContractError | None:
+    """The error of a failure that says that an operator is declared wrongly; None for any other failure.
+
+    It is shown to whoever builds, and recorded nowhere. The job may lie in it as an author may in a
+    declaration; what could move a terminal's cursor is taken out.
+    """
+    try:
+        told = msgspec.json.decode(data, type=Failure, strict=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if told.kind != f"{ContractError.__module__}.{ContractError.__qualname__}":
+        return None
+    what, where, why, next_step = (_shown(told.words.get(part, "")) for part in _PARTS)
+    module = _shown(told.words.get("module", ""))
+    line = "" if told.line is msgspec.UNSET else f", line {told.line}"
+    return ContractError(
+        what, where=f"{where} ({module}{line})".lstrip(), why=why, next_step=next_step or "mend it there"
+    )
+
+
+def _words(error: BaseException, module: str) -> dict[str, str]:
+    if isinstance(error, Diagnosed):
+        return error.words
+    if isinstance(error, ContractError):
+        return {"module": module} | {part: getattr(error, part) for part in _PARTS}
+    return {}
+
+
+def _shown(text: str) -> str:
+    return "".join(c for c in text[:PART_CHARS] if c.isprintable())
 
 
 def _message(error: BaseException) -> str:

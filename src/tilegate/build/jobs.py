@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tilegate.build import elf
+from tilegate.build.failing import refusal
 from tilegate.build.requests import CompileItem, CompileRequest, DescribeRequest, ElaborateRequest, Failure
 from tilegate.errors import RecordError
 from tilegate.records.artifact import ABI, Elaboration, Manifest
@@ -73,9 +74,16 @@ def describe(
     *,
     limits: Limits = DESCRIBE,
 ) -> list[Declaration] | CompilerTrace:
-    """What some operator modules declare, learned in a job: their Python never runs here."""
+    """What some operator modules declare, learned in a job: their Python never runs here.
+
+    Raises:
+        ContractError: one of them declares an operator wrongly.
+    """
     request = DescribeRequest(modules=tuple(modules), files=tuple(files))
     result = _run("tilegate.build.describe:work", request, files, sources, limits)
+    for name, data in result.frames:
+        if name == "failure" and (refused := refusal(data)) is not None:
+            raise refused
     failed = _failure(result, Stage.DESCRIBE, Subject())
     if failed is not None:
         return failed

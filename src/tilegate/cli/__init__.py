@@ -24,7 +24,7 @@ def commands() -> None:
     shape/device check -> run the binary, or the framework (PyTorch) reference
     error              -> sanitized compiler trace
 
-    Exit codes: 0 accepted, 1 rejected, 2 usage, 3 a tool failed, 4 trust failed.
+    Exit codes: 0 accepted, 1 rejected, 2 usage, 3 a tool failed, 4 trust failed; 130 after Ctrl-C.
     Data goes to stdout (--json: stable and versioned), sentences to stderr.
     """
 

@@ -27,7 +27,7 @@ def explain(operator: str, words: tuple[str, ...], folder: Path, release: Path |
         name, equals, value = word.partition("=")
         if not equals:
             raise UsageError(
-                f"{word!r} is not AXIS=EXTENT", next_step=f"tilegate explain {operator} {word}=<n>"
+                f"{word!r} is not AXIS=EXTENT", next_step=f"tilegate explain {operator} {word}=<{word}>"
             )
         given[name] = value
     show(pipeline.explain(folder, operator, given, release=release), as_json=as_json)

@@ -3,38 +3,97 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from tilegate.errors import TilegateError
+from tilegate.errors import TilegateError, ToolError, UsageError
 from tilegate.records.canonical import encode
 from tilegate.records.report import Report
 from tilegate.report.terminal import render
+from tilegate.rules.spelling import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+INTERRUPTED = 128 + signal.SIGINT
+"""As a shell tells it."""
+
+_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer versions of click raise for a group without a command: its text is the help."""
+
+
 class Group(click.Group):
-    """Turns our errors into sentences on stderr and exit codes."""
+    """Turns errors into sentences on stderr, of one form, and exit codes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _told(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise UsageError(
+                f"there is no command {args[0]!r}", next_step=did_you_mean(args[0], self.commands)
+            )
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _told(ctx):
             return super().invoke(ctx)
-        except TilegateError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(error.exit_code)
-        except BrokenPipeError:
-            # The reader of stdout has gone: nothing more can be said to it, at the end of the process either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
+
+
+@contextmanager
+def _told(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except TilegateError as error:
+        _leave(ctx, error)
+    except _HELP:
+        raise
+    except click.UsageError as error:
+        _leave(ctx, _in_our_form(error, (error.ctx or ctx).command_path))
+    except KeyboardInterrupt:
+        end_of_line = "\n" if sys.stderr.isatty() else ""  # behind the ^C that a terminal shows
+        say(f"{end_of_line}interrupted; what was recorded before stays recorded")
+        ctx.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of stdout has gone: nothing more can be said to it.
+        _close_stdout()
+        ctx.exit(0)
+    except OSError as error:
+        why, where = error.strerror or type(error).__name__, str(error.filename or "")
+        again = "mend that, then run this again"
+        _leave(ctx, ToolError("a file or folder cannot be used", where=where, why=why, next_step=again))
+
+
+def _in_our_form(error: click.UsageError, command: str) -> UsageError:
+    """What click has to say, in the form of our own errors, and alike in all its versions."""
+    if isinstance(error, click.NoSuchOption):
+        near = error.possibilities or ()
+        next_step = did_you_mean(error.option_name, near) if near else f"{command} --help"
+        return UsageError(f"there is no option {error.option_name}", next_step=next_step)
+    text = error.format_message()
+    return UsageError(text[:1].lower() + text[1:].removesuffix("."), next_step=f"{command} --help")
+
+
+def _leave(ctx: click.Context, error: TilegateError) -> NoReturn:
+    say(f"error: {error}")
+    ctx.exit(error.exit_code)
+
+
+def _close_stdout() -> None:
+    """What is still buffered for stdout goes nowhere, at the end of the process either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def project_option(function: F) -> F:
@@ -63,13 +122,24 @@ def json_option(function: F) -> F:
 
 def show(report: Report, *, as_json: bool) -> None:
     """Print a report and leave with the exit code that its decision asks for."""
-    if as_json:
-        sys.stdout.buffer.write(encode(report) + b"\n")
-        sys.stdout.flush()
-    else:
-        console = _Console(highlight=False, soft_wrap=True)
-        for part in render(report):
-            console.print(part)
+    try:
+        if as_json:
+            sys.stdout.buffer.write(encode(report) + b"\n")
+            sys.stdout.flush()
+        else:
+            console = _Console(highlight=False, soft_wrap=True)
+            for part in render(report):
+                console.print(part)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _close_stdout()
+        raise ToolError(
+            "the answer cannot be written",
+            where="standard output",
+            why=error.strerror or type(error).__name__,
+            next_step="make room there, or write it elsewhere; what was done is done",
+        ) from None
     click.get_current_context().exit(0 if report.accepted else 1)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from tilegate import pipeline
-from tilegate.cli.output import json_option, project_option, show
+from tilegate.cli.output import Group, json_option, project_option, show
 from tilegate.store.gc import GRACE_S
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Look after the workspace, .tilegate in the project."""
 

@@ -101,15 +101,16 @@ def tolerance_unit(contract: Contract, entry: Entry, dtype: str) -> float:
 
 def own_error(wide: torch.Tensor, own: torch.Tensor) -> float:
     """Largest error of the reference itself in the tensors' dtypes: how ill-conditioned the inputs are."""
-    error = (own - wide).abs()
-    finite = error[error.isfinite()]
-    return float(finite.max()) if finite.numel() else 0.0
+    error = (own - wide).abs_().nan_to_num_(nan=0.0, posinf=0.0)
+    return float(error.max()) if error.numel() else 0.0
 
 
 def error_ratio(
     out: torch.Tensor, reference: torch.Tensor, shown: torch.Tensor, unit: float, slack: float
 ) -> torch.Tensor:
     """Error of each element in units of what is allowed; infinite where finiteness differs.
+
+    In place where it can: a plan compares gigabytes, and their pages cost more than the arithmetic.
 
     Args:
         out: what the artifact gave.
@@ -119,17 +120,20 @@ def error_ratio(
         slack: allowed beside it, absolute.
     """
     finite = shown.isfinite()
-    allowed = unit * (reference.abs() + _root_mean_square(reference[finite])) + slack
-    ratio = (out.double() - reference).abs() / allowed
-    same = torch.where(shown.isnan(), out.isnan(), out.double() == shown)
-    ratio = torch.where(finite, ratio, torch.where(same, 0.0, math.inf))
-    return torch.where(finite & ~out.isfinite(), math.inf, ratio)
+    whole = bool(finite.all())
+    scale = _root_mean_square(reference if whole else reference[finite])
+    allowed = reference.abs().add_(scale).mul_(unit).add_(slack)
+    ratio = (out.double() - reference).abs_().div_(allowed)
+    if not whole:
+        same = torch.where(shown.isnan(), out.isnan(), out.double() == shown)
+        ratio = torch.where(finite, ratio, torch.where(same, 0.0, math.inf))
+    return ratio.masked_fill_(finite & ~out.isfinite(), math.inf)
 
 
 def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
     """Of float64 values, 0 for none. Squares of the largest overflow, and infinity would allow everything."""
     largest = values.abs().max() if values.numel() else torch.zeros(())
-    return largest * (values / largest).square().mean().sqrt() if bool(largest) else largest
+    return largest * (values / largest).square_().mean().sqrt() if bool(largest) else largest
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

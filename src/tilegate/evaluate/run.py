@@ -22,7 +22,7 @@ from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, V
 from tilegate.records.isolation import Isolation, Limits
 from tilegate.records.plan import Entry, Plan
 from tilegate.records.target import DeviceClass
-from tilegate.sandbox import Ending, Job, JobResult, run_job
+from tilegate.sandbox import Ending, Job, JobResult, last_words, run_job
 from tilegate.sandbox.policy import EVALUATE, REFERENCE
 
 CHUNK_BYTES = 192 * 2**20
@@ -146,7 +146,7 @@ def _run_artifact(subject: Subject, chunk: Sequence[Numbered], limits: Limits, m
         begun = _sort_frames(result, run)
         if result.ending is Ending.FINISHED:
             break
-        verdict = _lost_entry(result, begun)
+        verdict = _lost_entry(result, begun, subject.operator)
         run.lost[verdict.index] = verdict
         run.facts.pop(verdict.index, None)
         run.outputs.pop(verdict.index, None)
@@ -172,13 +172,13 @@ def _sort_frames(result: JobResult, run: _Run) -> int | None:
     return begun
 
 
-def _lost_entry(result: JobResult, begun: int | None) -> EntryResult:
+def _lost_entry(result: JobResult, begun: int | None, operator: str) -> EntryResult:
     if begun is None:
         raise ToolError(
             "the evaluation worker ended before its first entry",
-            where=f"{result.ending.name}, code {result.code}",
-            why=_last_line(result.output),
-            next_step="tilegate doctor",
+            where=operator,
+            why=_why_ended(result),
+            next_step="tilegate doctor, tilegate store check; if nothing is wrong there, build again",
         )
     if result.ending in (Ending.SILENT, Ending.WALL):
         return EntryResult(index=begun, verdict=EntryVerdict.HUNG, detail=result.ending.name.lower())
@@ -218,8 +218,8 @@ def _run_reference(subject: Subject, ran: Sequence[Numbered]) -> dict[int, tuple
     if result.ending is not Ending.FINISHED:
         raise ToolError(
             "the reference could not be run",
-            where=f"{subject.operator}: {result.ending.name}, code {result.code}",
-            why=_last_line(result.output),
+            where=subject.operator,
+            why=_why_ended(result),
             next_step="call the reference in plain PyTorch on the served shapes",
         )
     expected: dict[int, tuple[Facts, list[Expected]]] = {}
@@ -236,6 +236,6 @@ def _run_reference(subject: Subject, ran: Sequence[Numbered]) -> dict[int, tuple
     return expected
 
 
-def _last_line(output: bytes) -> str:
-    lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1][:200] if lines else "it printed nothing"
+def _why_ended(result: JobResult) -> str:
+    said = last_words(result.output) or "it printed nothing"
+    return f"{said} (ending: {result.ending.value}, {result.code})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate.build.bindings import expand
 from tilegate.build.jobs import Built, Elaborated, read_toolchain
-from tilegate.errors import BindingError, StoreError
+from tilegate.errors import BindingError
 from tilegate.pipeline.opened import Opened, open_project
 from tilegate.pipeline.tools import TOOLS, Tools
 from tilegate.records.artifact import Manifest
@@ -24,8 +24,20 @@ from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace
 from tilegate.rules.sanitize import tell
+from tilegate.rules.spelling import did_you_mean
+from tilegate.sandbox import stop_jobs
+from tilegate.store.files import store_error
 
 Progress = Callable[[str], None]
+
+Done = tuple[list[BuildLine], list[Isolation]]
+"""Of one kernel."""
+
+PROBE_BYTES = 1 << 16
+"""Less room than this is too little for any artifact."""
+
+STOPPING_S = 0.05
+"""Between two looks at what still runs after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +73,45 @@ def build(
     toolchain = read_toolchain()
     _writable(opened)
     kernels = _prepare(opened, toolchain, progress, tools)
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        done = list(pool.map(lambda k: _build_kernel(opened, k, wanted, toolchain, progress, tools), kernels))
+    done = _each(kernels, lambda k: _build_kernel(opened, k, wanted, toolchain, progress, tools))
     isolation = dict.fromkeys(i for _, used in done for i in used)
     return BuildReport(lines=tuple(line for lines, _ in done for line in lines), isolation=tuple(isolation))
 
 
 def _writable(opened: Opened) -> None:
     """Fail before minutes of work, not behind them."""
+    root = opened.workspace.root
+    probe = root / f"tmp-probe-{os.getpid()}"
     try:
-        (opened.workspace.root).mkdir(parents=True, exist_ok=True)
-        probe = opened.workspace.root / f"tmp-probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            probe.write_bytes(bytes(PROBE_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(
-            "the workspace cannot be written",
-            where=str(opened.workspace.root),
-            why=error.strerror or type(error).__name__,
-            next_step="give it a writable folder: mount it read-write, or copy the project",
+        raise store_error(
+            error,
+            what="the workspace cannot be written",
+            where=root,
+            next_step="make room there, or let it be a folder that can be written",
         ) from None
+
+
+def _each(kernels: Sequence[_Kernel], work: Callable[[_Kernel], Done]) -> list[Done]:
+    """Work on kernels side by side. Ctrl-C ends the jobs that run, and nothing else is begun."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        going = [pool.submit(work, kernel) for kernel in kernels]
+        try:
+            return [one.result() for one in going]
+        except KeyboardInterrupt:
+            for one in going:
+                one.cancel()
+            while wait(going, timeout=STOPPING_S).not_done:  # one may have begun its next job meanwhile
+                stop_jobs()
+            raise
+        finally:
+            for one in going:
+                one.cancel()
 
 
 def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress, tools: Tools) -> list[_Kernel]:
@@ -91,14 +122,13 @@ def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress, tools: To
     for _, manifest in opened.workspace.manifests():
         if manifest.toolchain == toolchain and manifest.elaboration.contract in there:
             known[manifest.elaboration.closure] = there[manifest.elaboration.contract]
+    declared: dict[str, Declaration] | None = None
     if any(closure.digest not in known for _, closure, _ in closures):
         progress("reading contracts")
         declared = _describe(opened, tools)
-    else:
-        declared = {}
     kernels: list[_Kernel] = []
     for binding, closure, sources in closures:
-        declaration = _declaration(binding, declared) if declared else known[closure.digest]
+        declaration = known[closure.digest] if declared is None else _declaration(opened, binding, declared)
         kernels.append(_Kernel(closure, sources, declaration, expand(binding, declaration.contract)))
     return kernels
 
@@ -108,16 +138,17 @@ def _describe(opened: Opened, tools: Tools) -> dict[str, Declaration]:
     found = tools.describe(opened.project.operators, files, sources)
     if isinstance(found, CompilerTrace):
         sentence, hint = tell(found)
+        by_hand = f": python -c 'import {', '.join(opened.project.operators)}'" if "by hand" in hint else ""
         raise BindingError(
             "the operators cannot be read",
             where=", ".join(opened.project.operators),
             why=sentence,
-            next_step=hint,
+            next_step=hint + by_hand,
         )
     return {declared.operator: declared for declared in found}
 
 
-def _declaration(binding: Binding, declared: dict[str, Declaration]) -> Declaration:
+def _declaration(opened: Opened, binding: Binding, declared: dict[str, Declaration]) -> Declaration:
     module, _, function = binding.operator.partition(":")
     found = [
         d
@@ -125,15 +156,22 @@ def _declaration(binding: Binding, declared: dict[str, Declaration]) -> Declarat
         if name == binding.operator
         or (name.endswith(f":{function}") and name.partition(".")[0] == module.partition(".")[0])
     ]
-    if len(found) != 1:  # a name that a package re-exports is declared in one of its modules
-        known = ", ".join(sorted(declared)) or "none"
-        raise BindingError(
-            f"kernel {binding.kernel} is bound to {binding.operator}, which is not declared",
-            where=binding.factory,
-            why=f"the modules under `operators` declare: {known}",
-            next_step="mend the binding, or list the operator's module under `operators` in tilegate.toml",
-        )
-    return found[0]
+    if len(found) == 1:  # a name that a package re-exports is declared in one of its modules
+        return found[0]
+    known = sorted([d.operator for d in found] or declared)
+    if module.partition(".")[0] not in {listed.partition(".")[0] for listed in opened.project.operators}:
+        mend = f'add "{module}" to `operators` in tilegate.toml, if it declares the operator'
+    elif not known:
+        mend = f"put @tilegate.operator(...) on top of {function}"
+    else:
+        mend = did_you_mean(binding.operator, known)
+    raise BindingError(
+        f"kernel {binding.kernel} is bound to {binding.operator}, which is declared "
+        + ("in several modules" if found else "nowhere"),
+        where=binding.factory,
+        why=f"the modules under `operators` declare: {', '.join(known) or 'nothing'}",
+        next_step=mend,
+    )
 
 
 def _build_kernel(
@@ -143,7 +181,7 @@ def _build_kernel(
     toolchain: Toolchain,
     progress: Progress,
     tools: Tools,
-) -> tuple[list[BuildLine], list[Isolation]]:
+) -> Done:
     ready = _ready(opened, kernel, toolchain)
     missing = [s for s in kernel.specializations if any((str(s), str(t)) not in ready for t in targets)]
     lines = [

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tilegate.errors import UsageError
@@ -14,14 +13,16 @@ from tilegate.pipeline.promote import read_release
 from tilegate.processor import local_processor
 from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import decode
-from tilegate.records.contract import AttributeValue, Contract
+from tilegate.records.contract import Attribute, AttributeValue, Contract
+from tilegate.records.miss import Miss, MissReason
 from tilegate.records.plan import Workload
 from tilegate.records.release import Candidate
 from tilegate.records.report import ExplainCandidate, ExplainReport
 from tilegate.rules.coverage import cover
 from tilegate.rules.points import point_of
-from tilegate.rules.preflight import answer
+from tilegate.rules.preflight import Answer, answer
 from tilegate.rules.selection import preferred, unfit
+from tilegate.rules.spelling import did_you_mean
 from tilegate.store.layout import Layout
 
 
@@ -44,7 +45,12 @@ def explain(
     where = release or opened.folder / "release"
     standing = read_release(where)
     if standing is None:
-        raise UsageError("there is no release to explain", where=str(where), next_step="tilegate promote")
+        raise UsageError(
+            "there is no release to explain",
+            where=str(where),
+            why="nothing was promoted into that folder yet",
+            next_step="tilegate promote",
+        )
     layout = Layout(where)
     contracts = {
         c.name: c for c in (decode(Contract, layout.open_blob(b), where=b.digest) for b in standing.contracts)
@@ -53,17 +59,21 @@ def explain(
         raise UsageError(
             f"the release has no operator {operator}",
             where=str(where),
-            next_step=f"one of: {', '.join(sorted(contracts))}",
+            next_step=did_you_mean(operator, sorted(contracts)),
         )
     workload = _workload(contracts[operator], words)
     device = local_processor()
+    released = [c for c in standing.candidates if c.operator == operator]
     fitting = [
         (c, decode(Manifest, layout.open_blob(c.manifest), where=c.manifest.digest))
-        for c in standing.candidates
-        if c.operator == operator and not unfit(c, standing.policy, device)
+        for c in released
+        if not unfit(c, standing.policy, device)
     ]
     candidates = preferred((c.target, (c, manifest)) for c, manifest in fitting)
     found = answer(candidates, workload)
+    if released and not fitting:
+        why = "; ".join(dict.fromkeys(unfit(c, standing.policy, device) for c in released))
+        found = Answer(None, miss=Miss(reason=MissReason.NO_DEVICE_CLASS, detail=why))
     return ExplainReport(
         operator=operator,
         workload=workload,
@@ -79,35 +89,49 @@ def _workload(contract: Contract, words: Mapping[str, str]) -> Workload:
     known = [*contract.axes, *contract.dtypes, *(a.name for a in contract.choices)]
     for word in words:
         if word not in known:
-            near = difflib.get_close_matches(word, known, n=1)
             raise UsageError(
-                f"{contract.name} has no axis, dtype or attribute {word}",
-                next_step=f"did you mean {near[0]}?" if near else f"one of: {', '.join(known)}",
+                f"{contract.name} has no axis, dtype variable or attribute {word!r}",
+                next_step=did_you_mean(word, known),
             )
-    missing = [axis for axis in contract.axes if axis not in words]
+    required = [*contract.axes, *(a.name for a in contract.choices if a.default is None)]
+    again = f"tilegate explain {contract.name} " + " ".join(f"{w}={words.get(w, f'<{w}>')}" for w in required)
+    missing = [word for word in required if word not in words]
     if missing:
+        more = "more: " if words else ""
+        raise UsageError(f"{contract.name} needs {more}{', '.join(missing)}", next_step=again)
+    return Workload(
+        axes={axis: _extent(axis, words[axis]) for axis in contract.axes},
+        dtypes={v: _dtype(v, words.get(v, choices[0]), choices) for v, choices in contract.dtypes.items()},
+        attributes={a.name: _value(a, words) for a in contract.choices},
+    )
+
+
+def _extent(axis: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
         raise UsageError(
-            f"an extent is missing: {', '.join(missing)}",
-            next_step=f"tilegate explain {contract.name} "
-            + " ".join(f"{axis}={words.get(axis, '<n>')}" for axis in contract.axes),
+            f"{axis} is {text!r}, where an extent belongs",
+            why="an extent is a whole number, 0 or more",
+            next_step=f"write {axis}=128",
         )
-    try:
-        axes = {axis: int(words[axis]) for axis in contract.axes}
-    except ValueError:
-        raise UsageError("an extent is not a whole number", next_step="write axis=123") from None
-    attributes: dict[str, AttributeValue] = {}
-    for attribute in contract.choices:
-        if attribute.name in words:
-            attributes[attribute.name] = _value(attribute.kind, words[attribute.name])
-        elif attribute.default is not None:
-            attributes[attribute.name] = attribute.default
-    dtypes = {v: words.get(v, choices[0]) for v, choices in contract.dtypes.items()}
-    return Workload(axes=axes, dtypes=dtypes, attributes=attributes)
+    return int(text)
 
 
-def _value(kind: str, text: str) -> AttributeValue:
+def _dtype(variable: str, text: str, choices: Sequence[str]) -> str:
+    if text not in choices:
+        raise UsageError(
+            f"{variable} is {text!r}, which is none of its alternatives",
+            next_step=f"one of: {', '.join(choices)}",
+        )
+    return text
+
+
+def _value(attribute: Attribute, words: Mapping[str, str]) -> AttributeValue:
+    if attribute.name not in words:
+        assert attribute.default is not None  # else the word is required
+        return attribute.default
+    text = words[attribute.name]
     try:
-        match kind:
+        match attribute.kind:
             case "bool":
                 return {"true": True, "false": False}[text.lower()]
             case "int":
@@ -117,7 +141,11 @@ def _value(kind: str, text: str) -> AttributeValue:
             case _:
                 return text
     except (ValueError, KeyError):
-        raise UsageError(f"{text!r} is no {kind}", next_step=f"write a {kind}") from None
+        example = {"bool": "true", "int": "3", "float": "0.5"}[attribute.kind]
+        raise UsageError(
+            f"{attribute.name} is {text!r}, which is no {attribute.kind}",
+            next_step=f"write {attribute.name}={example}",
+        ) from None
 
 
 def _candidate(candidate: Candidate, manifest: Manifest) -> ExplainCandidate:

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from tilegate.build.bindings import bindings_in
-from tilegate.build.closure import collect, find_source, reach
+from tilegate.build.closure import collect, reach, read_source
 from tilegate.build.jobs import read_toolchain
 from tilegate.build.project import load_project
 from tilegate.errors import BindingError, ProjectError
@@ -20,6 +20,7 @@ from tilegate.records.declaration import Declaration
 from tilegate.records.policy import Policy
 from tilegate.records.project import Project
 from tilegate.records.target import Target
+from tilegate.rules.spelling import did_you_mean
 from tilegate.store.workspace import Workspace
 
 
@@ -74,6 +75,23 @@ class Opened:
         )
 
 
+def _names(binding: Binding) -> set[str]:
+    return {binding.operator.partition(":")[2], binding.kernel}
+
+
+def _named(folder: Path, bindings: Sequence[Binding], only: Sequence[str]) -> None:
+    """Every name that was asked for is one of an operator or a kernel."""
+    known = sorted({name for binding in bindings for name in _names(binding)})
+    for name in only:
+        if name not in known:
+            bind = "bind a kernel first: list its module under `kernels` in tilegate.toml"
+            raise BindingError(
+                f"no operator or kernel is named {name}",
+                where=str(folder),
+                next_step=did_you_mean(name, known) if known else bind,
+            )
+
+
 def open_project(folder: Path, *, only: Sequence[str] = ()) -> Opened:
     """Read tilegate.toml and the bindings that its modules hold. Nothing is imported.
 
@@ -84,28 +102,23 @@ def open_project(folder: Path, *, only: Sequence[str] = ()) -> Opened:
     Raises:
         ProjectError, BindingError: with the file and the mend.
     """
-    folder = folder.resolve()
+    try:
+        folder = folder.resolve()
+    except OSError as error:
+        raise ProjectError(
+            "the project's folder is not there any more",
+            where=str(folder),
+            why=error.strerror or type(error).__name__,
+            next_step="go to the project, or name its folder with -C",
+        ) from None
     project = load_project(folder)
     bindings: list[Binding] = [table.binding() for table in project.kernel]
     roots = (folder, Path(sysconfig.get_path("purelib")))
     for module in project.kernels:
-        path = find_source(module, roots)
-        if path is None:
-            raise ProjectError(
-                f"there is no module {module}",
-                where=str(folder / "tilegate.toml"),
-                why="`kernels` names it, and it is neither in the project nor installed",
-                next_step="mend the name, or put the file there",
-            )
-        bindings += bindings_in(module, path.read_bytes(), is_package=path.name == "__init__.py")
-    kept = tuple(b for b in bindings if not only or {b.kernel, b.operator.partition(":")[2]} & set(only))
-    if only and not kept:
-        known = ", ".join(sorted({b.operator.partition(":")[2] for b in bindings}))
-        raise BindingError(
-            f"nothing is named {', '.join(only)}",
-            where=str(folder),
-            next_step=f"one of: {known or 'nothing yet'}",
-        )
+        data, is_package = read_source(module, roots, where="kernels of tilegate.toml")
+        bindings += bindings_in(module, data, is_package=is_package)
+    _named(folder, bindings, only)
+    kept = tuple(b for b in bindings if not only or _names(b) & set(only))
     return Opened(
         folder=folder,
         project=project,

@@ -65,9 +65,12 @@ def _promote(opened: Opened, where: Path) -> PromoteReport:
 def read_release(where: Path) -> Release | None:
     """The release that stands in a folder, verified; None where there is none yet.
 
-    index.json is the switch: without it a promotion was stopped before there was a release.
+    index.json is the switch: without it a promotion was stopped before there was a release. One that stands
+    alone is somebody else's, and no promotion writes over it.
     """
     if not os.path.lexists(where / "index.json"):
+        return None
+    if not any(os.path.lexists(where / name) for name in ("oci-layout", "blobs")):
         return None
     layout = Layout(where)
     release = verify(

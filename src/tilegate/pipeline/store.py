@@ -45,7 +45,7 @@ def rebuild(folder: Path) -> StoreReport:
         StoreError, RecordError: a blob is damaged. The index is as it was.
     """
     workspace, release = _opened(folder)
-    if next(iter(workspace.blobs), None) is not None:
+    if next(iter(workspace.blobs), None) is not None or (workspace.root / "index.sqlite").exists():
         workspace.rebuild()
     with workspace.blobs.held_alone():
         found = scan(workspace)

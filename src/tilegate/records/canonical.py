@@ -86,7 +86,7 @@ def decode(kind: type[R], data: bytes, *, where: str) -> R:
     record = _read(kind, data, where=where)
     if _write(record) != data:
         raise RecordError(
-            f"not a canonical {kind.__name__}",
+            f"the content is not a canonical {kind.__name__}",
             where=where,
             why="the bytes decode, but are not the ones that tilegate writes: an edited or foreign record",
             next_step="take the record from where it was made again; records are never edited by hand",
@@ -132,4 +132,9 @@ def _read(kind: type[R], data: bytes, *, where: str) -> R:
     try:
         return msgspec.json.decode(data, type=kind, strict=True)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"not a {kind.__name__}", where=where, why=str(error)) from None
+        raise RecordError(
+            f"the content is not a {kind.__name__}",
+            where=where,
+            why=str(error),
+            next_step="take the record from where it was made again; records are never edited by hand",
+        ) from None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tilegate.errors import UsageError
 from tilegate.records.canonical import Record
 
+LATER = ("cuda", "hip", "metal", "ascend")
+"""Backends that have a name, and no artifacts yet."""
+
 X86_64_LEVELS: dict[str, frozenset[str]] = {
     "x86-64-v2": frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
     "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
@@ -30,9 +33,15 @@ class Target(Record, frozen=True):
         backend, _, arch = text.partition(":")
         if backend != "cpu" or arch not in X86_64_LEVELS:
             known = ", ".join(f"cpu:{level}" for level in X86_64_LEVELS)
+            if backend in LATER:
+                raise UsageError(
+                    f"nothing can be built for {text} yet",
+                    why="this version builds for processors only; calls on other devices go to the references",
+                    next_step=f"for now, one of: {known}",
+                )
             raise UsageError(
                 f"unknown target {text!r}",
-                why="a target names its backend and instruction set; 'native' would name a machine instead",
+                why="a target names a backend and an instruction set, and never the machine at hand ('native')",
                 next_step=f"one of: {known}",
             )
         return cls(backend=backend, arch=arch)

@@ -43,7 +43,7 @@ def render(report: Report) -> Iterator[RenderableType]:
         case BuildReport():
             yield from _build(report)
         case EvaluateReport():
-            yield _evaluate(report)
+            yield from _evaluate(report)
         case PromoteReport():
             yield from _promote(report)
         case Matrix():
@@ -76,6 +76,11 @@ class _Artifacts:
 
 
 def _build(report: BuildReport) -> Iterator[RenderableType]:
+    if not report.lines:
+        yield Text(
+            "no kernel is bound\nnext: list modules with @tilegate.kernel under `kernels` in tilegate.toml"
+        )
+        return
     rows = _Artifacts(report.lines, "artifact")
     for line in _ordered(report.lines):
         if line.manifest is not None:
@@ -91,7 +96,7 @@ def _build(report: BuildReport) -> Iterator[RenderableType]:
             yield Text(f"next: {hint}")
 
 
-def _evaluate(report: EvaluateReport) -> RenderableType:
+def _evaluate(report: EvaluateReport) -> Iterator[RenderableType]:
     rows = _Artifacts(report.lines, "passed", "otherwise")
     for line in _ordered(report.lines):
         others = {v: n for v, n in line.verdicts.items() if v != "passed"}
@@ -102,7 +107,13 @@ def _evaluate(report: EvaluateReport) -> RenderableType:
             Text(passed, style="yellow" if others else "green") if line.evaluation else "-",
             (told or "-") if line.evaluation else "not on this device",
         )
-    return rows.table
+    yield rows.table
+    if not any(line.evaluation for line in report.lines):
+        arch = report.device.arch
+        next_step = (
+            "tilegate doctor" if arch == "none" else f"tilegate build -t {report.device.backend}:{arch}"
+        )
+        yield Text(f"\nnothing was evaluated: none of this runs on this device\nnext: {next_step}")
 
 
 def _promote(report: PromoteReport) -> Iterator[RenderableType]:
@@ -114,8 +125,9 @@ def _promote(report: PromoteReport) -> Iterator[RenderableType]:
     notes = [f"{line.operator}: {note}" for line in report.lines for note in line.notes]
     if notes:
         yield Text("\n" + "\n".join(dict.fromkeys(notes)), style="dim")
-    for rejected in report.rejected:
-        yield Text(f"\n{rejected}", style="red")
+    for place, rejected in enumerate(report.rejected):
+        gap = "\n" if place or report.lines else ""
+        yield Text(f"{gap}{rejected}", style="red")
 
 
 def _matrix(report: Matrix) -> Iterator[RenderableType]:
@@ -123,7 +135,7 @@ def _matrix(report: Matrix) -> Iterator[RenderableType]:
     for row in report.rows:
         cells = [_cell(row.cells[target]) for target in report.targets]
         table.row(row.operator, row.kernel, str(row.specialization), *cells)
-    yield table
+    yield table if report.rows else Text("nothing is built yet\nnext: tilegate build")
     legend = "  ".join(
         f"{_STATE_MARK[s]} {s}" for s in ("promoted", "evaluated", "built", "rejected", "absent")
     )

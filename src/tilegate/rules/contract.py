@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilegate.records.contract import DTYPES, Contract
-from tilegate.rules.spelling import did_you_mean, wrong
+from tilegate.rules.spelling import did_you_mean, nearest, wrong
 
 
 def coherent(where: str, contract: Contract) -> None:
@@ -39,11 +39,11 @@ def _dtypes(where: str, contract: Contract) -> None:
     required = [tensor for tensor in contract.inputs if not tensor.optional]
     for tensor in (*contract.inputs, *contract.outputs):
         if tensor.dtype not in DTYPES and tensor.dtype not in contract.dtypes:
-            near = did_you_mean(tensor.dtype, (*DTYPES, *contract.dtypes))
+            variable = f'a dtype variable has alternatives: dtypes={{"{tensor.dtype}": ("float32",)}}'
             wrong(
                 where,
                 f"tensor {tensor.name} has the unknown dtype {tensor.dtype!r}",
-                f'{near} A dtype variable needs alternatives: dtypes={{"{tensor.dtype}": ("float32",)}}',
+                nearest(tensor.dtype, (*DTYPES, *contract.dtypes)) or variable,
             )
         used[tensor.dtype] = used.get(tensor.dtype, False) or tensor in required
     for variable in contract.dtypes:
@@ -77,7 +77,8 @@ def _outputs(where: str, contract: Contract) -> None:
                 wrong(
                     where,
                     f"output {tensor.name}: no input has its axis {dim!r}",
-                    f"{did_you_mean(dim, dict.fromkeys(axes))} Or write a constant extent: a call must decide it",
+                    "a call must decide it: give an input this axis, or write a constant extent; "
+                    + did_you_mean(dim, dict.fromkeys(axes)),
                 )
 
 

@@ -153,8 +153,9 @@ def _value_dependent(known: Evidence, symbols: tuple[str, ...]) -> Iterator[Reas
             words = VALUE_WORDS.get(entry.values, entry.values.value)
             yield Reason(
                 code="VALUE_DEPENDENT",
-                message=f"{where} with {words} {verdict.name} while normal values passed; no guard sees values",
-                next_step="mend the kernel, or declare what callers promise (values=, non_finite=) and evaluate",
+                message=f"{where} with {words} is {verdict.name} while normal values passed; no guard sees values",
+                next_step="mend the kernel, or declare what callers promise (values=, non_finite=); "
+                "then tilegate build && tilegate evaluate",
             )
 
 
@@ -175,12 +176,13 @@ def _nothing_passed(known: Evidence) -> Reason:
 
 
 def _no_class(known: Evidence, passing: set[Point], policy: Policy) -> Reason:
-    asked = f"{policy.min_passes} passes and every residue of the tile in every bucket of trips"
+    asked = f"{policy.min_passes} passes, and every residue of the tile in every bucket of trip counts"
     return Reason(
         code="NO_CLASS",
         message=f"{len(passing)} of {len(known.passed | known.failed)} shapes passed, but none of them is "
-        f"served, and no box has what policy asks for: {asked}",
-        next_step="tilegate evaluate with the served profile, or mend the shapes that failed",
+        f"served, and they are too few to infer a range: policy asks for {asked}",
+        next_step="declare the shapes that matter (served=), or mend those that failed; "
+        "then tilegate build && tilegate evaluate",
     )
 
 

@@ -38,14 +38,19 @@ class Parameter(NamedTuple):
     """True for `*args` and `**kwargs`."""
 
 
-def parse_tensor(name: str, text: object) -> TensorSpec:
+def parse_tensor(name: str, text: object, *, of: str = "") -> TensorSpec:
     """`T[tokens, hidden]`, `float32[n, 64]`, or `float32[]` for a scalar tensor; behind it `strided` and
     `optional`, where an input may be a view or None.
+
+    Args:
+        name: of the tensor.
+        text: as above.
+        of: what declares it, for errors.
 
     Raises:
         ContractError: the text is not of that form.
     """
-    where = f"tensor {name}"
+    where = f"{of}, tensor {name}" if of else f"tensor {name}"
     form = 'write a dtype and its dims in square brackets: "T[tokens, hidden]", "float32[n, 64]"'
     identifier(where, "a tensor", name)
     match = _TENSOR.match(text) if isinstance(text, str) else None
@@ -90,8 +95,8 @@ def declare(
     _signature(where, parameters, inputs, attributes)
     contract = Contract(
         name=name,
-        inputs=tuple(parse_tensor(p.name, inputs[p.name]) for p in parameters if p.name in inputs),
-        outputs=tuple(parse_tensor(n, text) for n, text in outputs.items()),
+        inputs=tuple(parse_tensor(p.name, inputs[p.name], of=where) for p in parameters if p.name in inputs),
+        outputs=tuple(parse_tensor(n, text, of=where) for n, text in outputs.items()),
         dtypes={n: _alternatives(where, n, names) for n, names in dtypes.items()},
         attributes=tuple(
             _attribute(where, p, attributes[p.name]) for p in parameters if p.name in attributes
@@ -270,7 +275,9 @@ def _dtype(where: str, variable: str, names: tuple[str, ...], line: Mapping[str,
     dtype = str(line.get(variable, names[0]))
     if dtype not in names:
         wrong(
-            where, f"{variable} is {dtype!r}, which is none of its alternatives", did_you_mean(dtype, names)
+            where,
+            f"{variable} is {dtype!r}, which is none of its alternatives",
+            f"one of: {', '.join(names)}",
         )
     return dtype
 

@@ -60,7 +60,10 @@ def _dynamic(binding: Binding, contract: Contract, words: Sequence[str]) -> None
         _wrong(binding, "dynamic names an axis twice", "name each axis once")
     for axis in binding.dynamic:
         if axis in words and axis not in contract.axes:
-            _wrong(binding, f"dynamic names {axis}, which is no axis", "only axes can stay open at run time")
+            mend = (
+                f'only axes can stay open at run time; fixed at build: specialize={{"{axis}": (value, ...)}}'
+            )
+            _wrong(binding, f"dynamic names {axis}, which is no axis", mend)
         if axis not in words:
             _wrong(binding, f"dynamic names the unknown axis {axis!r}", did_you_mean(axis, contract.axes))
         if axis in binding.specialize:
@@ -106,7 +109,7 @@ def _dtypes(binding: Binding, variable: str, known: tuple[str, ...]) -> tuple[st
     values = _listed(binding, variable)
     for value in values:
         if value not in known:
-            _wrong(binding, f"{variable} is specialized to {value!r}", did_you_mean(str(value), known))
+            _wrong(binding, f"{variable} is specialized to {value!r}", f"one of: {', '.join(known)}")
     return tuple(str(value) for value in values)
 
 

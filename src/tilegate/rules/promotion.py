@@ -136,7 +136,7 @@ def _isolation_fault(done: str, levels: Iterable[str], policy: Policy, command: 
     found = ", ".join(sorted(levels)) or "nothing recorded"
     return Reason(
         code="ISOLATION",
-        message=f"it was {done} in isolation: {found}; policy accepts {', '.join(policy.isolation) or 'none'}",
+        message=f"it was {done} in isolation of level {found}; policy accepts {', '.join(policy.isolation) or 'none'}",
         next_step=f"{command} where that is available, or accept the level in [policy] of tilegate.toml",
     )
 

@@ -8,6 +8,7 @@ Text that no rule knows becomes its class and its length, never itself.
 from __future__ import annotations
 
 import re
+import signal
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -143,8 +144,16 @@ def tell(trace: CompilerTrace) -> tuple[str, str]:
     if template is None:
         return f"{trace.stage.value}: {trace.error.value}", "read it with the tilegate that wrote it"
     slots = {**dict.fromkeys(slots_of(template), OTHER), **trace.numbers, **trace.words}
+    if trace.error is ErrorClass.SIGNAL:
+        slots |= {name: _signal(number) for name, number in trace.numbers.items()}
     where = f" ({trace.location.role}, line {trace.location.line})" if trace.location else ""
     return template.sentence.format_map(slots) + where, template.hint
+
+
+def _signal(number: int) -> str:
+    """`11 (SIGSEGV)`."""
+    known = {int(one): one.name for one in signal.Signals}
+    return f"{number} ({known[number]})" if number in known else str(number)
 
 
 def slots_of(template: Template) -> tuple[str, ...]:

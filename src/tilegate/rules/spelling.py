@@ -20,16 +20,50 @@ SHOWN = 12
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'hidden'?`, or nothing where no word is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'hidden'?`, or the known words where none is near."""
     choices = list(known)
-    near = difflib.get_close_matches(word, choices, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if near := nearest(word, choices):
+        return near
     if not choices:
         return "none is known here"
     more = ", ..." if len(choices) > SHOWN else ""
     return f"known here: {', '.join(choices[:SHOWN])}{more}"
+
+
+_MISFIT = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>\w+)` - at `\$\.?(?P<at>[^`]*)`")
+_IDENTIFIER = re.compile(r"Expected `str` matching regex .* - at `\$\.?(?P<at>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<key>\w+)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
+_PLAIN = {
+    "array": "a list", "object": "a table", "str": "a string", "int": "a whole number", "float": "a number",
+    "bool": "true or false", "null": "None",
+}  # fmt: skip
+
+
+def misfit(message: str) -> tuple[str, str, str] | None:
+    """What msgspec has to say of the types in something that a person wrote, in that person's words.
+
+    Returns:
+        A sentence, the word it is about, and what belongs there: "targets is a string, where a list belongs",
+        "targets", "a list". None for a fault of another kind.
+    """
+    if missing := _MISSING.match(message):
+        at = f" of {missing['at']}" if missing["at"] else ""
+        return f"the key {missing['key']}{at} is missing", missing["key"], "a value"
+    if name := _IDENTIFIER.match(message):
+        return f"{name['at']} is no identifier", name["at"], "ASCII letters, digits and _, no digit first"
+    found = _MISFIT.match(message)
+    if found is None:
+        return None
+    wanted = _PLAIN.get(found["wanted"], "a plain value")
+    got = _PLAIN.get(found["got"], found["got"])
+    return f"{found['at']} is {got}, where {wanted} belongs", found["at"], wanted
 
 
 def value_fault(kind: str, value: object) -> str | None:
@@ -61,11 +95,12 @@ def identifier(where: str, role: str, name: object) -> None:
 
 
 def name_tuple(where: str, word: str, given: object) -> tuple[str, ...]:
+    argument = word.rpartition(".")[2]
     if isinstance(given, str) or not isinstance(given, Sequence):
         example = given if isinstance(given, str) else "x"
-        wrong(where, f"{word} is {given!r}, not a tuple of names", f'write {word}=("{example}",)')
+        wrong(where, f"{word} is {given!r}, not a tuple of names", f'write {argument}=("{example}",)')
     if not all(isinstance(name, str) for name in given):
-        wrong(where, f"{word} is {given!r}, not a tuple of names", f'write {word}=("x",)')
+        wrong(where, f"{word} is {given!r}, not a tuple of names", f'write {argument}=("x",)')
     if len(set(given)) < len(given):
-        wrong(where, f"{word} names something twice", f"name each once in {word}={tuple(given)!r}")
+        wrong(where, f"{word} names something twice", f"write {argument}={tuple(dict.fromkeys(given))!r}")
     return tuple(given)

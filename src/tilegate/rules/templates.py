@@ -44,7 +44,7 @@ TEMPLATES: dict[str, Template] = {
     "factory-exits": Template(
         E.FACTORY_RAISED,
         "the kernel's module or factory leaves the process",
-        "remove the exit: a build imports",
+        "remove the exit: a build imports the module and calls the factory",
     ),
     "compile-flags": Template(
         E.UNSUPPORTED,
@@ -115,19 +115,23 @@ TEMPLATES: dict[str, Template] = {
     # Reading the source.
     "module-missing": Template(
         E.IMPORT,
-        "a module that the kernel imports is not in the closure and not installed",
+        "a module that is imported is neither in the closure nor installed",
         "a dynamic import is not followed: import it plainly, or install the package",
     ),
     "import-failed": Template(
-        E.IMPORT, "an import of the kernel's module failed", "import it by hand to see"
+        E.IMPORT,
+        "a name is not in the module that it is imported from",
+        "import the module by hand to read the message",
     ),
     "import-raised": Template(
         E.IMPORT,
         "importing the module raised {kind}, with a message of {length} characters",
-        "import it by hand",
+        "import the module by hand to read the message",
     ),
     "source-syntax": Template(
-        E.SYNTAX, "the source is no Python that this interpreter reads", "run it by hand"
+        E.SYNTAX,
+        "the source is no Python that this interpreter reads",
+        "import the module by hand to read the message",
     ),
     # What the c target does not have (TileLang 0.1.15).
     "no-bfloat16": Template(
@@ -194,6 +198,11 @@ TEMPLATES: dict[str, Template] = {
         "a compiler failed ({kind}), with a message of {length} characters",
         "compile the kernel by hand on the build host to read the message",
     ),
+    "toolchain-missing": Template(
+        E.MISSING_TOOL,
+        "TileLang is not installed where the build runs",
+        "pip install 'tilegate[build]'   (tilegate doctor shows the rest)",
+    ),
     "tool-missing": Template(
         E.MISSING_TOOL,
         "{tool} is not installed",
@@ -211,13 +220,17 @@ TEMPLATES: dict[str, Template] = {
     ),
     # How a job ended.
     "job-exited": Template(
-        E.PROTOCOL, "the job left with status {code} before it had a result", "nothing may call exit"
+        E.PROTOCOL,
+        "the job left with status {code} before it had a result",
+        "remove what ends the process: a build imports the module and calls the factory",
     ),
     "job-signalled": Template(
         E.SIGNAL, "the job died of signal {code}", "build again; if it stays, bisect the kernel"
     ),
     "job-wall": Template(
-        E.TIMEOUT, "the job took longer than it may", "look for a loop that never ends in the factory"
+        E.TIMEOUT,
+        "the job took longer than it may",
+        "look for a loop that never ends in the module or its factory",
     ),
     "job-silent": Template(E.SILENT, "the job said nothing for too long", "look for a loop that never ends"),
     "job-protocol": Template(

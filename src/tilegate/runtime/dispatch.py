@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from tilegate.errors import GuardMiss
 from tilegate.library import Rows
 from tilegate.records.contract import Contract
 from tilegate.records.miss import GUARD_CODES, Miss, MissReason
@@ -19,6 +18,7 @@ from tilegate.records.shape import ShapeClass
 from tilegate.runtime.callsite import compile_site, fixed
 from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.load import Loaded, layers
+from tilegate.runtime.strict import guard_miss
 
 
 class Site:
@@ -116,11 +116,7 @@ class Site:
             if not seen:
                 self._first[key] = self._tell(refusal, self._named(arguments))
         if self._strict:
-            raise GuardMiss(
-                f"{self._contract.name} is strict, and no tested binary covers this call",
-                why=str(self._tell(refusal, self._named(arguments))),
-                next_step="promote evidence for it, or drop strict=True to let the reference answer",
-            )
+            raise guard_miss(self._contract.name, self._tell(refusal, self._named(arguments)))
         return self._apply(self._reference, arguments)
 
     def _named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from tilegate.errors import GuardMiss
 from tilegate.records.miss import Miss, MissReason
 from tilegate.runtime.explanation import Explanation
+from tilegate.runtime.strict import guard_miss
 
 
 class Unserved:
@@ -25,11 +25,7 @@ class Unserved:
 
         def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - the signature of any call
             next(count)
-            raise GuardMiss(
-                f"{name} is strict, and no tested binary covers this call",
-                why=reason.value,
-                next_step="promote evidence for it, or drop strict=True to let the reference answer",
-            )
+            raise guard_miss(name, Miss(reason=reason))
 
         self.call = refuse if strict and reason is not MissReason.REFERENCE_ONLY else call
 

@@ -4,9 +4,9 @@ A job finds honest faults: a crash, a hang, a flood of output cannot reach the c
 against a malicious author: the file system is visible to it. `JobResult.isolation` says what was in force.
 """
 
-from tilegate.sandbox.job import Ending, Job, JobResult
+from tilegate.sandbox.job import Ending, Job, JobResult, last_words
 from tilegate.sandbox.policy import COMPILE, DESCRIBE, ELABORATE, EVALUATE, REFERENCE
-from tilegate.sandbox.run import run_job
+from tilegate.sandbox.run import JobStopped, run_job, stop_jobs
 
 __all__ = [
     "COMPILE",
@@ -17,5 +17,8 @@ __all__ = [
     "Ending",
     "Job",
     "JobResult",
+    "JobStopped",
+    "last_words",
     "run_job",
+    "stop_jobs",
 ]

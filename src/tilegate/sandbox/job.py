@@ -62,6 +62,14 @@ class JobResult:
     wall_s: float
 
 
+def last_words(output: bytes) -> str:
+    """The line in which a job said why it ended: of a traceback, the one with the exception; else the last."""
+    lines = output.decode(errors="replace").splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith((" ", "next: "))]
+    words = said[-1].removeprefix("tilegate.errors.")[:200] if said else ""
+    return "".join(c for c in words if c.isprintable())  # a job must not move the cursor of a terminal
+
+
 class Order(Record, frozen=True):
     """What the trusted start of the child is told, as its argument."""
 

@@ -37,6 +37,7 @@ class Child:
         output: what it prints, non-blocking.
         exit: readable once the process has gone.
         own_pids: set when the child says so; then its end is the end of all that it started.
+        ended: set when another thread asked for its end.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], results: int, output: int, ended: int) -> None:
@@ -44,6 +45,7 @@ class Child:
         self.output = output
         self.exit = ended
         self.own_pids = False
+        self.ended = False
         self._process = process
 
     def stop(self) -> int:
@@ -58,6 +60,13 @@ class Child:
                 self._gone(_STOP_S)
             _kill(self._process)
         return -signal.SIGKILL if self._process.returncode is None else self._process.returncode
+
+    def end(self) -> None:
+        """Ask for its end from another thread: whoever waits for it sees it go, and reaps it with `stop`."""
+        self.ended = True
+        number = signal.SIGTERM if self.own_pids else signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.exit, number)
 
     def _gone(self, seconds: float) -> bool:
         poll = select.poll()
@@ -78,8 +87,8 @@ def started(job: Job, limits: Limits) -> Iterator[Child]:
         except OSError as error:
             raise SandboxError(
                 "a job could not be started",
-                where=job.task,
-                why=str(error),
+                where=str(error.filename or job.task),
+                why=error.strerror or str(error),
                 next_step="free memory, processes or space for temporary files; Linux 5.3 or later is needed",
             ) from error
         yield child

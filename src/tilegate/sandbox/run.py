@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import os
 import selectors
 import sys
 import termios
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tilegate.errors import SandboxError
 from tilegate.records.isolation import Isolation, Limits
 from tilegate.sandbox.frames import FrameReader
-from tilegate.sandbox.job import Ending, Job, JobResult
+from tilegate.sandbox.job import Ending, Job, JobResult, last_words
 from tilegate.sandbox.launch import Child, started
 
 _CHUNK = 1 << 18
 _LEAVE_S = 5.0
 """After its end frame a child has nothing left to do but exit; then it is ended, and has finished all the same."""
+
+
+_running: set[Child] = set()
+_stopping = threading.Lock()
+"""Held while `_running` changes and while a job in it is ended: its descriptors are still its own then."""
+
+
+class JobStopped(Exception):  # noqa: N818 - what `stop_jobs` asked for
+    """In the thread that waited for a job which another thread ended."""
+
+
+def stop_jobs() -> None:
+    """End every job that this process runs now. Threads that wait for one see `JobStopped`."""
+    with _stopping:
+        for child in _running:
+            child.end()
 
 
 def run_job(job: Job, limits: Limits, *, on_frame: Callable[[str, bytes], None] | None = None) -> JobResult:
@@ -33,19 +51,22 @@ def run_job(job: Job, limits: Limits, *, on_frame: Callable[[str, bytes], None] 
 
     Raises:
         SandboxError: the process could not be started, or failed before the task was its own.
+        JobStopped: another thread called `stop_jobs`.
     """
     began = time.monotonic()
-    with started(job, limits) as child:
+    with started(job, limits) as child, _listed(child):
         watch = _Watch(child, limits, on_frame, began)
         cut = watch.attend()
         status = child.stop()
         watch.drain()
+    if child.ended:
+        raise JobStopped(job.task)
     ending, code = _conclude(watch, cut, status)
     if watch.reader.isolation is None and ending is Ending.EXITED:
         raise SandboxError(
             "a job failed before its task was imported",
             where=job.task,
-            why=watch.output.decode(errors="replace").strip() or f"exit status {code}",
+            why=last_words(bytes(watch.output)) or f"exit status {code}",
             next_step="see that tilegate is installed for this interpreter, and that the memory limit is not tiny",
         )
     fault = watch.reader.fault
@@ -59,6 +80,17 @@ def run_job(job: Job, limits: Limits, *, on_frame: Callable[[str, bytes], None] 
         isolation=watch.reader.isolation or _unknown(),
         wall_s=time.monotonic() - began,
     )
+
+
+@contextlib.contextmanager
+def _listed(child: Child) -> Iterator[None]:
+    with _stopping:
+        _running.add(child)
+    try:
+        yield
+    finally:
+        with _stopping:
+            _running.discard(child)
 
 
 def _unknown() -> Isolation:

@@ -81,7 +81,7 @@ class Blobs:
                 error,
                 what=f"cannot read {digest}",
                 where=path,
-                next_step="mend the workspace folder; blobs are plain files in folders of their own",
+                next_step="mend the workspace folder (blobs are plain files), then tilegate store check",
             ) from None
         found = digest_of(data)
         if found != digest:
@@ -178,7 +178,7 @@ class Blobs:
                 error,
                 what="cannot list the blobs of the workspace",
                 where=self._folder,
-                next_step="mend the workspace folder, or choose another one",
+                next_step="move away what stands there, or make it a folder that can be read",
             ) from None
 
     def _put(self, data: bytes) -> Blob:
@@ -197,5 +197,5 @@ def _unwritable(error: OSError, where: Path) -> StoreError:
         error,
         what="cannot write to the workspace",
         where=where,
-        next_step="make room there, make it writable, or choose another workspace folder",
+        next_step="make room there, or make it writable",
     )

@@ -93,8 +93,14 @@ def faults_of(workspace: Workspace, found: Scan) -> Iterator[StoreFault]:
         yield StoreFault(
             kind="index",
             what=str(workspace.root / "index.sqlite"),
-            why=f"{len(there - indexed)} documents are not in it, and {len(indexed - unread - there)} of those "
-            "in it are not there",
+            why="; ".join(
+                f"{told}: {count}"
+                for told, count in (
+                    ("documents that it lacks", len(there - indexed)),
+                    ("documents that it lists and that are gone", len(indexed - unread - there)),
+                )
+                if count
+            ),
             next_step="tilegate store rebuild",
         )
 

@@ -91,7 +91,7 @@ def locked(folder: Path, *, alone: bool, wait_s: float | None = None) -> Iterato
         descriptor = _lock(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, wait_s)
     except OSError as error:
         wait = "wait until the other tilegate command on this workspace has ended, then run this again"
-        raise store_error(error, what="cannot hold the workspace", where=folder, next_step=wait) from None
+        raise store_error(error, what="cannot lock the workspace", where=folder, next_step=wait) from None
     try:
         yield
     finally:

@@ -237,7 +237,7 @@ class Index:
                 error,
                 what="cannot write the index of the workspace",
                 where=self._path,
-                next_step="make room there, make it writable, or choose another workspace folder",
+                next_step="make room there, or make it writable",
             ) from None
 
     def _create(self) -> None:
@@ -291,15 +291,17 @@ def _code(error: sqlite3.Error) -> int:
 
 def _index_error(error: sqlite3.Error, path: Path, wait_s: float) -> StoreError:
     code = _code(error)
-    writable = "make room there, make it writable, or choose another workspace folder"
+    writable = "make room there, or make it writable"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         what, why = "the index of the workspace is locked", f"another process has held it for {wait_s:g} s"
         next_step = "wait until the other tilegate command on this workspace has ended, then run this again"
     elif code in _CORRUPT:
         what, why = "the index of the workspace is corrupt", str(error)
-        next_step = f"delete {path.name}; it is rebuilt from the blobs"
+        next_step = "tilegate store rebuild   (it fills the index anew from the blobs)"
     elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
         what, why, next_step = "the index of the workspace is read-only", str(error), writable
     else:
-        what, why, next_step = "cannot use the index of the workspace", str(error), writable
+        what, next_step = "cannot use the index of the workspace", writable
+        full = code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        why = f"the disk is full, or it fails: {error}" if full else str(error)
     return StoreError(what, where=str(path), why=why, next_step=next_step)

@@ -110,7 +110,7 @@ def write_layout(root: Path, statement: Release, blobs: Mapping[str, bytes]) -> 
     if (root / "index.json").exists() and not (root / "oci-layout").exists():
         raise UsageError(
             "the folder for the release belongs to something else",
-            where=str(root),
+            where=str(root.absolute()),
             why="it holds an index.json and no oci-layout",
             next_step="name a folder of its own for the release",
         )
@@ -152,9 +152,9 @@ class Layout:
         if not any((self._root / name).exists() for name in ("oci-layout", "index.json", "blobs")):  # (1)
             raise UsageError(
                 "there is no release",
-                where=str(self._root),
+                where=str(self._root.absolute()),
                 why="the folder is missing or holds nothing of a release",
-                next_step="tilegate promote",
+                next_step="name the folder that tilegate promote wrote",
             )
         if self._read("oci-layout", len(OCI_LAYOUT)) != OCI_LAYOUT:  # (2)
             raise _broken("oci-layout", f"it is not exactly {OCI_LAYOUT.decode()}")

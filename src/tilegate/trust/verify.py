@@ -38,7 +38,7 @@ def verify(statement: bytes, *, allow_unsigned: bool) -> Release:
         raise TrustError(
             "the release statement cannot be read",
             where=digest,
-            why=f"{type(error).__name__}: {error.what} ({error.why})",
+            why=f"{error.what}: {error.why}",
             next_step=error.next_step or "take the release again from where it was promoted",
         ) from error
     for fault in _faults(release):
