@@ -20,11 +20,11 @@ STEPS = ("build", "evaluate", "promote")
 CHAPTERS = (
     ("What this machine has, and how jobs are isolated on it", ["tilegate doctor"]),
     (
-        "Two operators: source -> artifacts -> evidence -> release",
+        "Five operators: source -> artifacts -> evidence -> release",
         [f"tilegate {step} -C {QUICKSTART}" for step in STEPS],
     ),
     (
-        "The layer norm of an embedding model, likewise",
+        "Layer norm, attention and GELU of an embedding model, likewise",
         [f"tilegate {step} -C {EMBEDDING}" for step in STEPS],
     ),
     ("Where everything stands", [f"tilegate status -C {folder}" for folder in (QUICKSTART, EMBEDDING)]),

@@ -11,7 +11,10 @@ import tilegate
 TOKENS = (2, 13, 64, 333, 1000, 8192)
 """Of a batch: sentences x length."""
 
-BATCHES = ((1, 2, False), (1, 64, False), (1, 256, False), (32, 32, False), (2, 7, True), (32, 256, True))
+BATCHES = (
+    (1, 2, False), (1, 64, False), (1, 256, False), (32, 16, False),
+    (2, 7, True), (4, 256, True), (32, 128, True),
+)  # fmt: skip
 """(sentences, length, whether one of them is padded). Without padding there is no mask."""
 
 

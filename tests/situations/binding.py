@@ -1,9 +1,15 @@
 """What is wrong with @tilegate.kernel: read from the module's text, before anything runs."""
 
+import importlib
 from functools import partial
+from unittest import mock
 
 from tests.situations.place import Place, Seen, situation
 from tests.situations.project import KERNELS, OPS, TOML
+from tilegate import pipeline
+from tilegate.pipeline.tools import Tools
+from tilegate.records.declaration import Declaration
+from tilegate.runtime.operator import Operator
 
 LONG = 200
 """Characters that nobody wants to read."""
@@ -22,9 +28,17 @@ OPERATORS = (
 )
 
 
+def described(*_: object) -> list[Declaration]:
+    """What the job that reads operators would give, without a process of its own."""
+    module = importlib.import_module("ops")
+    return [value.declaration() for value in vars(module).values() if isinstance(value, Operator)]
+
+
 def bound(place: Place, decorator: str, *, operators: str = OPS) -> Seen:
     """Build with another binding."""
     place.write(toml=TOML, ops=operators, kernels=KERNELS.replace(BINDING, decorator))
+    tools = Tools(describe=described)
+    place.during(mock.patch.object(pipeline, "build", partial(pipeline.build, tools=tools)))
     return place.type("tilegate build")
 
 

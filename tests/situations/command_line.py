@@ -70,7 +70,7 @@ def full_output(place: Place) -> Seen:
         return place.start("tilegate status > /dev/full", "-m", "tilegate", "status", stdout=full.fileno())
 
 
-@situation("The reader of standard output has gone")
+@situation("The reader of standard output has gone", "long")
 def broken_pipe(place: Place) -> Seen:
     """No failure, and not a word."""
     workspace.declared(place)

@@ -84,7 +84,7 @@ def faults_of(workspace: Workspace, found: Scan) -> Iterator[StoreFault]:
             kind="index",
             what=error.where,
             why=f"{error.what}: {error.why}",
-            next_step="tilegate store rebuild",
+            next_step=error.next_step,  # a rebuild where it is corrupt; room, or a writable folder, where it is not
         )
         return
     there = {digest for digest, one in found.held.items() if one.schema in KINDS}

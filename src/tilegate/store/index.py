@@ -141,10 +141,7 @@ class Index:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                writable = "make its folder writable, then run this again"
-                raise store_error(
-                    error, what="cannot remove the index", where=path, next_step=writable
-                ) from None
+                raise _unwritable(error, path) from None
 
     def documents(self) -> list[str]:
         """Digests of every document that counts."""
@@ -233,12 +230,7 @@ class Index:
         except sqlite3.Error as error:
             raise _index_error(error, self._path, self._wait_s) from None
         except OSError as error:
-            raise store_error(
-                error,
-                what="cannot write the index of the workspace",
-                where=self._path,
-                next_step="make room there, or make it writable",
-            ) from None
+            raise _unwritable(error, self._path) from None
 
     def _create(self) -> None:
         """Put an empty database in place, in WAL mode from its first byte.
@@ -282,6 +274,7 @@ def _version(db: sqlite3.Connection) -> int:
     return int(version)
 
 
+_WRITABLE = "make room there, or make it writable"
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -289,9 +282,13 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
+def _unwritable(error: OSError, path: Path) -> StoreError:
+    what = "cannot write the index of the workspace"
+    return store_error(error, what=what, where=path, next_step=_WRITABLE)
+
+
 def _index_error(error: sqlite3.Error, path: Path, wait_s: float) -> StoreError:
     code = _code(error)
-    writable = "make room there, or make it writable"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         what, why = "the index of the workspace is locked", f"another process has held it for {wait_s:g} s"
         next_step = "wait until the other tilegate command on this workspace has ended, then run this again"
@@ -299,9 +296,9 @@ def _index_error(error: sqlite3.Error, path: Path, wait_s: float) -> StoreError:
         what, why = "the index of the workspace is corrupt", str(error)
         next_step = "tilegate store rebuild   (it fills the index anew from the blobs)"
     elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-        what, why, next_step = "the index of the workspace is read-only", str(error), writable
+        what, why, next_step = "the index of the workspace is read-only", str(error), _WRITABLE
     else:
-        what, next_step = "cannot use the index of the workspace", writable
+        what, next_step = "cannot use the index of the workspace", _WRITABLE
         full = code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
         why = f"the disk is full, or it fails: {error}" if full else str(error)
     return StoreError(what, where=str(path), why=why, next_step=next_step)

@@ -154,7 +154,7 @@ class Layout:
                 "there is no release",
                 where=str(self._root.absolute()),
                 why="the folder is missing or holds nothing of a release",
-                next_step="name the folder that tilegate promote wrote",
+                next_step="tilegate promote, or name the folder that it wrote",
             )
         if self._read("oci-layout", len(OCI_LAYOUT)) != OCI_LAYOUT:  # (2)
             raise _broken("oci-layout", f"it is not exactly {OCI_LAYOUT.decode()}")
