@@ -31,7 +31,7 @@ pytestmark = pytest.mark.compiler
 
 CASES = Path(__file__).parent / "cases"
 TERMINATING = ("gemm", "negate_rows", "shifted", "row_max", "row_max_of_finite")
-IMPATIENT = structs.replace(EVALUATE, silence_s=2.0)
+IMPATIENT = structs.replace(EVALUATE, silence_s=6.0)
 """The hang is told soon; imports have a limit of their own."""
 
 

@@ -24,7 +24,7 @@ from tilegate.records.evaluation import EntryVerdict, Vouch
 from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.sandbox.policy import EVALUATE
 
-LIMITS = msgspec.structs.replace(EVALUATE, silence_s=2.0)
+LIMITS = msgspec.structs.replace(EVALUATE, silence_s=6.0)
 """Hangs are told soon; imports have a limit of their own."""
 
 REFERENCE = b"""

@@ -165,10 +165,10 @@ def test_a_name_that_only_looks_like_a_global_is_not_reached(package, source):
 
 
 def test_a_file_edited_since_import_is_not_taken_for_what_runs(tmp_path, monkeypatch):
-    file = tmp_path / "edited_ops.py"
+    file = tmp_path / "edited_flat.py"
     file.write_text("def reference(x):\n    return x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    module = importlib.import_module("edited_ops")
+    module = importlib.import_module("edited_flat")
     file.write_text("\n\nimport math\n\ndef reference(x):\n    return x + 1\n")
     with pytest.raises(ContractError, match="not found"):
         reference_digest(module.reference)

@@ -328,7 +328,7 @@ def test_a_strict_operator_raises_with_the_reason_and_the_next_step(tmp_path):
     with pytest.raises(GuardMiss) as caught:
         strictly_twice(torch.ones(65))
     assert caught.value.why == "no evidence for this shape (n=65)"
-    assert "promote evidence" in caught.value.next_step
+    assert "evaluate and promote" in caught.value.next_step
     assert counted("serving_strict") == (1, {"no evidence for this shape (n=65)": 1})
 
 

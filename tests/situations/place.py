@@ -29,6 +29,9 @@ from tilegate.runtime.operator import OPERATORS
 LEVEL = "x86-64-v2"
 """What the made-up processor has: the lowest level, so that what is built runs on every machine."""
 
+MODULES = ("ops", "kernels", "more")
+"""Of the projects that are written."""
+
 PLACEHOLDERS = (
     (r"\bsha256([:/])[0-9a-f]{64}", r"sha256\1<digest>"),
     (r"\btilegate-\w{8}\b", "tilegate-<random>"),
@@ -110,11 +113,15 @@ class Place:
         cpuinfo = self.root / "cpuinfo"
         cpuinfo.write_text(f"model name : a made-up processor\nflags : {' '.join(X86_64_LEVELS[LEVEL])}\n")
         self.during(mock.patch.object(processor, "CPUINFO", cpuinfo))
-        self.during(mock.patch.dict(OPERATORS))
+        self.during(
+            mock.patch.dict(OPERATORS, clear=True)
+        )  # what others in this process declared is not here
         self.during(mock.patch.object(sys, "path", [str(self.project), *sys.path]))
         self.during(contextlib.chdir(self.project))
         self._open.callback(self.forget)
         self._open.callback(tilegate.use, None)
+        for name in MODULES:
+            sys.modules.pop(name, None)
         importlib.invalidate_caches()
         return self
 
