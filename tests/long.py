@@ -1,6 +1,6 @@
 """`make test-long`: what takes longer than five minutes, with its result kept under docs/evidence/.
 
-Tests marked `long`, then the property tests with ten times the examples.
+Tests marked `long`, then the property tests with ten times the examples; or the runs named as arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ RUNS = {
 def main() -> int:
     lines: list[str] = []
     worst = 0
-    for name, (arguments, environment) in RUNS.items():
+    wanted = sys.argv[1:] or list(RUNS)
+    for name, (arguments, environment) in ((name, RUNS[name]) for name in wanted):
         start = time.monotonic()
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *arguments]
         done = subprocess.run(
