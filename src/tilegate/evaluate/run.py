@@ -225,14 +225,17 @@ def _run_reference(subject: Subject, ran: Sequence[Numbered]) -> dict[int, tuple
     expected: dict[int, tuple[Facts, list[Expected]]] = {}
     facts: Facts | None = None
     wide = b""
+    nudged: list[bytes] = []
     for name, data in result.frames:
         if name == "facts":
             facts = decode(Facts, data, where="facts of the reference")
             expected[facts.index] = (facts, [])
         elif name == "wide":
-            wide = data
+            wide, nudged = data, []
+        elif name == "nudged":
+            nudged.append(data)
         elif name == "own" and facts is not None:
-            expected[facts.index][1].append(Expected(wide, data))
+            expected[facts.index][1].append(Expected(wide, data, tuple(nudged)))
     return expected
 
 

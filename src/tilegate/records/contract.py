@@ -72,7 +72,8 @@ class Tolerance(Record, frozen=True):
                              + 4 * max |own - ref|, the largest error of the reference itself
 
     where `own` is what the reference gives in the tensors' own dtypes: inputs on which PyTorch loses digits
-    may cost a kernel as many. An element also passes when it is that close to `own`: where PyTorch overflows,
+    may cost a kernel as many. (One run may be lucky. With hard values, the error that inputs off by their last
+    bit cause counts instead where it is larger, up to 16 times as large.) An element also passes when it is that close to `own`: where PyTorch overflows,
     a kernel may. Otherwise NaN and infinity must stand exactly where the reference has them.
 
     sqrt(L) is the growth of rounding error in a sum of L terms under random signs (Higham and Mary, "A new
