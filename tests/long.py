@@ -60,7 +60,9 @@ def main() -> int:
     ).stdout.strip()
     where = f"{today}, revision {revision}, {local_processor()}, Python {platform.python_version()}"
     table = "\n".join(["| run | result | took |", "|---|---|---|", *lines])
-    PAGE.write_text(f"# The long tests\n\n`make test-long`, {where}.\n\n{table}\n")
+    asked = " ".join(f'"{name}"' for name in sys.argv[1:])
+    command_line = f"python tests/long.py {asked}" if asked else "make test-long"
+    PAGE.write_text(f"# The long tests\n\n`{command_line}`, {where}.\n\n{table}\n")
     return worst
 
 
