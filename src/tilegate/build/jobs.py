@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import platform
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,8 +24,6 @@ from tilegate.records.trace import CompilerTrace, Stage
 from tilegate.rules.sanitize import Observation, Subject, sanitize
 from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Ending, Job, JobResult, run_job
 
-TOOLCHAIN_PACKAGES = ("tilelang", "apache-tvm-ffi", "torch", "z3-solver", "tilegate")
-
 
 @dataclass(frozen=True, slots=True)
 class Elaborated:
@@ -46,25 +40,6 @@ class Built:
 
     manifest: Manifest
     library: bytes
-
-
-def read_toolchain() -> Toolchain:
-    """Versions of the set, read without importing any of it."""
-    versions = {"python": platform.python_version()}
-    for package in TOOLCHAIN_PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "absent"
-    for tool in ("gcc", "g++"):
-        path = shutil.which(tool)
-        versions[tool] = _version(path) if path else "absent"
-    return Toolchain(versions=versions)
-
-
-def _version(path: str) -> str:
-    done = subprocess.run([path, "-dumpfullversion"], capture_output=True, check=False, timeout=20)  # noqa: S603
-    return done.stdout.decode("ascii", "replace").strip()[:32] or "unknown"
 
 
 def describe(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate.build.bindings import expand
-from tilegate.build.jobs import Built, Elaborated, read_toolchain
+from tilegate.build.jobs import Built, Elaborated
+from tilegate.build.toolchain import read_toolchain
 from tilegate.errors import BindingError
 from tilegate.pipeline.opened import Opened, open_project
 from tilegate.pipeline.tools import TOOLS, Tools

@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from tilegate.build.bindings import bindings_in
 from tilegate.build.closure import collect, reach, read_source
-from tilegate.build.jobs import read_toolchain
 from tilegate.build.project import load_project
+from tilegate.build.toolchain import read_toolchain
 from tilegate.errors import BindingError, ProjectError
 from tilegate.records.artifact import Manifest
 from tilegate.records.closure import Binding, Closure, SourceFile
