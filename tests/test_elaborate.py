@@ -4,6 +4,7 @@ import pytest
 
 from tests.elaborations import SCALED, bound, closure_of, elaborate_all
 from tilegate.build import jobs
+from tilegate.build.toolchain import read_toolchain
 from tilegate.records.artifact import Elaboration, TensorAbi
 from tilegate.records.canonical import digest_of
 from tilegate.records.target import Target
@@ -213,10 +214,10 @@ def test_ir_and_identity_depend_on_neither_folder_nor_process(made, tmp_path):
     assert digest_of(again.ir) == first.ir
     assert b"deeper" not in again.ir
     toolchain, level3, level2 = (
-        jobs.read_toolchain(),
+        read_toolchain(),
         Target.parse("cpu:x86-64-v3"),
         Target.parse("cpu:x86-64-v2"),
     )
     identity = jobs.identity_of(first, level3, toolchain)
-    assert jobs.identity_of(again.elaboration, level3, jobs.read_toolchain()) == identity
+    assert jobs.identity_of(again.elaboration, level3, read_toolchain()) == identity
     assert jobs.identity_of(again.elaboration, level2, toolchain) != identity
