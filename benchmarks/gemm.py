@@ -37,7 +37,7 @@ def theirs():
     sys.path.insert(0, str(ROOT / "examples/quickstart"))
     import kernels
 
-    function = kernels.gemm_tiles.get_tir(*(T.dynamic(axis) for axis in "MNK"))
+    function = kernels.gemm_tiles.get_tir(*(T.dynamic(axis) for axis in "MNK"), "float32")
     return tilelang.compile(function, target="c", execution_backend="cython")
 
 

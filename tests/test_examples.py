@@ -48,8 +48,9 @@ def run(script, *arguments):
 def test_quickstart_serves_gemm_behind_the_guard_that_its_lost_tail_asks_for(tmp_path):
     folder, matrix = released("quickstart", tmp_path, "gemm", "rms_norm")
     assert states(matrix) == {"gemm_tiles": {"promoted"}, "rms_norm_rows": {"promoted"}}
-    (gemm,) = (cell.text for row in matrix.rows if row.operator == "gemm" for cell in row.cells.values())
-    assert "K % 32 == 0" in gemm
+    gemm = [cell.text for row in matrix.rows if row.operator == "gemm" for cell in row.cells.values()]
+    assert len(gemm) == 2  # float32 and float16
+    assert all("K % 32 == 0" in text for text in gemm)
 
     told = pipeline.explain(folder, "gemm", {"M": "64", "N": "64", "K": "100"})
     assert told.served_by is None
@@ -60,7 +61,8 @@ def test_quickstart_serves_gemm_behind_the_guard_that_its_lost_tail_asks_for(tmp
     assert "1 x gemm_tiles for cpu:x86-64-v3" in printed
     assert "1 x no evidence for this shape (M=64, K=100, N=64)" in printed
     assert [line for line in printed.splitlines() if "MISS  gemm" in line] == [
-        "  MISS  gemm, M=64, K=100, N=64: no evidence for this shape"
+        f"  MISS  gemm, M=64, K=100, N=64, T={dtype}: no evidence for this shape"
+        for dtype in ("float32", "float16")
     ]
     the_readme_tells_the_truth(folder)
 

@@ -33,28 +33,31 @@ def rms_norm_rows(hidden, eps, dtype):
     return rows
 
 
-@tilegate.kernel("operators:gemm", dynamic=("M", "N", "K"))
+@tilegate.kernel("operators:gemm", dynamic=("M", "N", "K"), parameters={"dtype": "T"})
 @tilelang.jit
-def gemm_tiles(M, N, K, block_m=32, block_n=32, block_k=32):
+def gemm_tiles(M, N, K, dtype, block_m=32, block_n=32, block_k=32):
     """Walks whole K tiles only: the last K % block_k columns are lost. Evaluation finds it."""
 
     @T.prim_func
     def tiles(
-        A: T.Tensor((M, K), "float32"),
-        B: T.Tensor((K, N), "float32"),
-        C: T.Tensor((M, N), "float32"),
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((K, N), dtype),
+        C: T.Tensor((M, N), dtype),
     ):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m)) as (bx, by):
-            a = T.alloc_local((block_m, block_k), "float32")
-            b = T.alloc_local((block_k, block_n), "float32")
+            a = T.alloc_local((block_m, block_k), dtype)
+            b = T.alloc_local((block_k, block_n), dtype)
             c = T.alloc_local((block_m, block_n), "float32")
+            out = T.alloc_local((block_m, block_n), dtype)
             T.clear(c)
             for ko in T.serial(K // block_k):
                 T.copy(A[by * block_m, ko * block_k], a)
                 T.copy(B[ko * block_k, bx * block_n], b)
                 for i, k, j in T.grid(block_m, block_k, block_n):
-                    c[i, j] += a[i, k] * b[k, j]
-            T.copy(c, C[by * block_m, bx * block_n])
+                    c[i, j] += T.cast(a[i, k], "float32") * T.cast(b[k, j], "float32")
+            for i, j in T.grid(block_m, block_n):
+                out[i, j] = T.cast(c[i, j], dtype)
+            T.copy(out, C[by * block_m, bx * block_n])
 
     return tiles
 
@@ -116,19 +119,22 @@ def dequant_gemm_columns(M, N, K, half_K, dtype):
 
 
 @tilegate.kernel(
-    "operators:attention", dynamic=("B", "S", "L"), specialize={"H": 4, "D": 32, "mask": (False, True)}
+    "operators:attention",
+    dynamic=("B", "S", "L"),
+    specialize={"H": 4, "D": 32, "mask": (False, True)},
+    parameters={"dtype": "T"},
 )
 @tilelang.jit
-def attention_rows(B, S, L, H, D, mask):
+def attention_rows(B, S, L, H, D, mask, dtype):
     """One query at a time, with a running maximum. A query that may look nowhere gives zeros, as in torch."""
     qb, qh, qs, kb, kh, ks, vb, vh, vs, mb, mh, ms = T.dynamic(
         "qb, qh, qs, kb, kh, ks, vb, vh, vs, mb, mh, ms"
     )
-    q_type = T.StridedTensor((B, H, S, D), (qb, qh, qs, 1), "float32")
-    k_type = T.StridedTensor((B, H, L, D), (kb, kh, ks, 1), "float32")
-    v_type = T.StridedTensor((B, H, L, D), (vb, vh, vs, 1), "float32")
+    q_type = T.StridedTensor((B, H, S, D), (qb, qh, qs, 1), dtype)
+    k_type = T.StridedTensor((B, H, L, D), (kb, kh, ks, 1), dtype)
+    v_type = T.StridedTensor((B, H, L, D), (vb, vh, vs, 1), dtype)
     mask_type = T.StridedTensor((B, 1, S, L), (mb, mh, ms, 1), "bool")
-    out_type = T.Tensor((B, S, H, D), "float32")
+    out_type = T.Tensor((B, S, H, D), dtype)
     scale, lowest = 1.0 / math.sqrt(D), -3.4e38
 
     @T.macro
@@ -140,13 +146,13 @@ def attention_rows(B, S, L, H, D, mask):
         total = T.alloc_local((1,), "float32")
         score = T.alloc_local((2,), "float32")
         for d in T.serial(D):
-            query[d] = Q[b, h, s, d] * scale
+            query[d] = T.cast(Q[b, h, s, d], "float32") * scale
             result[d] = T.float32(0)
         top[0] = T.float32(lowest)
         total[0] = T.float32(0)
         for t in T.serial(L):
             for d in T.serial(D):
-                product[d] = query[d] * K[b, h, t, d]
+                product[d] = query[d] * T.cast(K[b, h, t, d], "float32")
             score[0] = T.float32(0)
             for d in T.serial(D):
                 score[0] += product[d]
@@ -158,10 +164,10 @@ def attention_rows(B, S, L, H, D, mask):
                 top[0] = T.exp(top[0] - score[1])
                 total[0] = total[0] * top[0] + score[0]
                 for d in T.serial(D):
-                    result[d] = result[d] * top[0] + score[0] * V[b, h, t, d]
+                    result[d] = result[d] * top[0] + score[0] * T.cast(V[b, h, t, d], "float32")
                 top[0] = score[1]
         for d in T.serial(D):
-            O[b, s, h, d] = T.if_then_else(total[0] > 0, result[d] / total[0], T.float32(0))
+            O[b, s, h, d] = T.cast(T.if_then_else(total[0] > 0, result[d] / total[0], T.float32(0)), dtype)
 
     if mask:
 

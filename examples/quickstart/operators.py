@@ -23,13 +23,14 @@ def rms_norm(x, weight, eps=1e-6):
 
 
 @tilegate.operator(
-    inputs={"a": "float32[M, K]", "b": "float32[K, N]"},
-    outputs={"c": "float32[M, N]"},
+    inputs={"a": "T[M, K]", "b": "T[K, N]"},
+    outputs={"c": "T[M, N]"},
+    dtypes={"T": ("float32", "float16")},
     tolerance=tilegate.Tolerance(reduces=("K",)),
     served=[
-        {"M": 64, "N": 64, "K": 128},
-        {"M": 100, "N": 96, "K": 256},
-        {"M": 64, "N": 64, "K": 100},
+        {"M": rows, "N": cols, "K": depth, "T": dtype}
+        for rows, cols, depth in ((64, 64, 128), (100, 96, 256), (64, 64, 100))
+        for dtype in ("float32", "float16")
     ],
 )
 def gemm(a, b):
@@ -71,17 +72,19 @@ def dequant_gemm(x, packed, scale):
 
 @tilegate.operator(
     inputs={
-        "q": "float32[B, H, S, D] strided",
-        "k": "float32[B, H, L, D] strided",
-        "v": "float32[B, H, L, D] strided",
+        "q": "T[B, H, S, D] strided",
+        "k": "T[B, H, L, D] strided",
+        "v": "T[B, H, L, D] strided",
         "mask": "bool[B, 1, S, L] strided optional",
     },
-    outputs={"out": "float32[B, S, H, D]"},
+    outputs={"out": "T[B, S, H, D]"},
+    dtypes={"T": ("float32", "float16")},
     tolerance=tilegate.Tolerance(reduces=("L",)),
     served=[
-        {"B": batch, "H": 4, "S": length, "L": length, "D": 32, "mask": masked}
+        {"B": batch, "H": 4, "S": length, "L": length, "D": 32, "mask": masked, "T": dtype}
         for batch, length in ((1, 9), (2, 64))
         for masked in (False, True)
+        for dtype in ("float32", "float16")
     ],
 )
 def attention(q, k, v, mask=None):
