@@ -55,14 +55,23 @@ def measure(project: Path) -> list[Row]:
             ("bare", lambda: entry(x, weight, out, rows)),
             ("allocation", lambda: torch.empty_like(x)),
             ("torch", lambda: torch.nn.functional.rms_norm(x, (384,), weight, 1e-6)),
-            ("miss", lambda: rms_norm(narrow, short)),
-            ("missed reference", lambda: reference(narrow, short)),
         ],
         rounds=ROUNDS,
         calls=CALLS,
     )
     over = served["hit"] - served["bare"] - served["allocation"]
-    missed = served["miss"] - served["missed reference"]
+    missed = (
+        medians(  # behind the hits: the first call that lacks a fixed extent makes the call site ask for it
+            [
+                ("hit", lambda: rms_norm(x, weight)),
+                ("extent", lambda: rms_norm(narrow, short)),
+                ("attribute", lambda: rms_norm(narrow, short, 1e-5)),
+                ("reference", lambda: reference(narrow, short)),
+            ],
+            rounds=ROUNDS,
+            calls=CALLS,
+        )
+    )
     return [
         (
             "no release attached, over the plain function",
@@ -74,7 +83,17 @@ def measure(project: Path) -> list[Row]:
         ("of which allocation of the output", us(served["allocation"]), ""),
         ("of which the rest: checks in Python, over bare", us(over), "aim: 0.5"),
         ("torch.nn.functional.rms_norm, the same call", us(served["torch"]), ""),
-        ("missed call, over the reference", us(missed), "aim: 1"),
+        (
+            "missed call, over the reference: an extent, seen in C",
+            us(missed["extent"] - missed["reference"]),
+            "aim: 1",
+        ),
+        (
+            "missed call, over the reference: an attribute, seen in Python",
+            us(missed["attribute"] - missed["reference"]),
+            "aim: 1",
+        ),
+        ("served call, between calls that miss for an extent", us(missed["hit"]), ""),
     ]
 
 

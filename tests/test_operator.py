@@ -1,6 +1,7 @@
 """An operator behaves as the function it was made of, until a call site answers for it."""
 
 import copy
+import functools
 import inspect
 import pickle
 import subprocess
@@ -103,6 +104,37 @@ def test_a_late_undo_cannot_switch_off_what_was_attached_since():
     doubled.attach(lambda x: "new")
     undo()
     assert doubled(1) == "new"
+
+
+def test_a_wrapper_around_a_call_site_is_not_passed_by():
+    """A site answers as a method of the operator's class, and a wrapper carries the site's attributes."""
+
+    def site(x):
+        return f"site {x}"
+
+    def method(_operator, x):
+        return f"site as a method {x}"
+
+    site.as_method, method.site = method, site
+    doubled.attach(site)
+    assert doubled(1) == "site as a method 1"
+    assert pickled(3.0, by=2.0) == 6.0, "the class is one operator's own"
+
+    @functools.wraps(site)
+    def wrapper(x):
+        return f"wrapped {site(x)}"
+
+    doubled.attach(wrapper)
+    assert doubled(1) == "wrapped site 1"
+    doubled.detach()
+    assert doubled(3.0) == 6.0
+
+
+def test_a_parameter_may_be_called_self_and_passed_by_name():
+    named = operator(
+        inputs={"self": "float32[]", "x": "float32[]"}, outputs={"y": "float32[]"}, name="named_self"
+    )(lambda_free)
+    assert named(x=1, self=2) == (2, 1)
 
 
 def test_the_contract_waits_for_what_stands_further_down():

@@ -236,7 +236,7 @@ GUARD_MISSES = {
 
 
 @pytest.mark.parametrize("reason", [*PYTHON_MISSES, *GUARD_MISSES], ids=lambda r: r.name)
-def test_a_miss_is_explained_answered_by_the_reference_and_counted_once(tmp_path, reason):
+def test_a_miss_is_explained_answered_by_the_reference_and_counted_each_time(tmp_path, reason):
     serve(
         tmp_path,
         scaled(
@@ -252,6 +252,9 @@ def test_a_miss_is_explained_answered_by_the_reference_and_counted_once(tmp_path
     assert type(found) is type(expected)
     assert torch.equal(found.to_dense(), expected.to_dense())
     assert counted() == (0, {str(miss): 1})
+    again = twice(*arguments)
+    assert torch.equal(again.to_dense(), expected.to_dense())
+    assert counted() == (0, {str(miss): 2})
 
 
 def test_two_tensors_that_disagree_are_named(tmp_path):
@@ -265,6 +268,29 @@ def test_two_tensors_that_disagree_are_named(tmp_path):
     huge = torch.ones(1, 1).expand(1, 2**31), torch.ones(1, 1).expand(2**31, 1)
     serve(tmp_path, marked(7))
     assert rows.explain(*huge).misses == (Miss(reason=MissReason.NARROW, detail="a: k=2147483648"),)
+
+
+def test_a_call_that_lacks_a_fixed_extent_is_told_alike_before_and_after_the_first(tmp_path):
+    """From the second on, no outputs are made for it: what C says of it, and of any other call, must not change."""
+    serve(tmp_path, marked(7, axes={"m": 2, "k": 4}))
+    ones, double = torch.ones, torch.float64
+    calls = [
+        (ones(2, 5), ones(5, 2)),
+        (ones(2, 5), ones(5, 2)),
+        (ones(2, 5, dtype=double), ones(5, 2, dtype=double)),
+        (ones(1, 2, 5), ones(5, 2)),
+        (ones(5, 2).T, ones(5, 2)),
+        (ones(2, 4), ones(4, 1)),
+        (ones(8, 2).T[:, ::2], ones(4, 2)),
+    ]
+    expected: dict[str, int] = {}
+    for call in calls:
+        (miss,) = rows.explain(*call).misses
+        expected[str(miss)] = expected.get(str(miss), 0) + 1
+        assert torch.equal(rows(*call), rows.reference(*call))
+        assert answered(7)
+    assert counted("serving_rows") == (len(calls), expected)
+    assert len(expected) >= 4
 
 
 def test_what_the_host_code_refuses_goes_to_the_reference(tmp_path):
@@ -329,7 +355,9 @@ def test_a_strict_operator_raises_with_the_reason_and_the_next_step(tmp_path):
         strictly_twice(torch.ones(65))
     assert caught.value.why == "no evidence for this shape (n=65)"
     assert "evaluate and promote" in caught.value.next_step
-    assert counted("serving_strict") == (1, {"no evidence for this shape (n=65)": 1})
+    with pytest.raises(GuardMiss, match="n=66"):
+        strictly_twice(torch.ones(66))
+    assert counted("serving_strict") == (1, {"no evidence for this shape (n=65)": 2})
 
 
 # Which artifact

@@ -8,9 +8,9 @@ traceback through it shows its lines. Names of its own begin with `_tg_`.
 from __future__ import annotations
 
 import inspect
-import linecache
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import cast
 
 from tilegate.records.contract import AttributeValue, Contract, TensorSpec
 from tilegate.records.miss import MissReason
@@ -18,7 +18,6 @@ from tilegate.runtime.load import Loaded
 
 Fixed = AttributeValue | None
 """What an artifact fixes: an extent, a dtype's name, an attribute's value."""
-
 
 TRANSFORMS = (
     "_tg_modes()",
@@ -29,13 +28,28 @@ TRANSFORMS = (
 )
 """Whatever makes a call mean more than its result: dispatch modes, vmap and grad, dual tensors, jit, autocast."""
 
+REFUSALS = (
+    MissReason.TENSOR_TYPE,
+    MissReason.GRAD,
+    MissReason.NEGATIVE_BIT,
+    MissReason.TRACING,
+    MissReason.SPECIALIZATION,
+)
+"""What Python refuses, by number: -1 is the first, so that none is a code of the guard in C. Numbers because
+they are looked up at each miss, and an enum's hash is a call."""
 
-def source(contract: Contract, signature: inspect.Signature, loaded: Sequence[Loaded]) -> str:
-    """Text of the call site."""
-    varying = _varying(contract, loaded)
+Refusal = int | type[Exception]
+"""Why a call site does not answer: one of `REFUSALS` by number, a code of the guard in C, or what was raised."""
+
+
+def source(
+    contract: Contract, signature: inspect.Signature, loaded: Sequence[Loaded], *, last: bool = True
+) -> str:
+    """Text of the call site. Where it is not the last, another call site answers what it refuses."""
+    varying = varying_words(contract, loaded)
     out = [f"def {contract.name}({_parameters(signature)}):"]
     out += [
-        "    if _tg_is_compiling():",
+        "    if _tg_is_dynamo_compiling() or _tg_compiler._is_compiling_flag:",
         f"        return _tg_reference({_arguments(signature)})",
         "    try:",
     ]
@@ -43,53 +57,15 @@ def source(contract: Contract, signature: inspect.Signature, loaded: Sequence[Lo
         out += [f"        {'el' if i else ''}if {condition}:", f"            _tg_refused = _tg_{reason.name}"]
     out += ["        else:"]
     if varying:
-        key = _tuple([expression for _, expression in varying])
+        expressions = [expression for _, expression in varying]
+        key = _tuple(expressions) if len(varying) > 1 else expressions[0]
         out += [f"            _tg_found = _tg_find({key})", "            if _tg_found is None:"]
         out += [f"                _tg_refused = _tg_{MissReason.SPECIALIZATION.name}"]
         out += ["            else:", "                _tg_entry, _tg_rows = _tg_found"]
-    out += _launch(contract, loaded, " " * (16 if varying else 12))
-    out += ["    except Exception as _tg_error:", "        _tg_refused = _tg_error"]
-    out += [f"    return _tg_miss(_tg_refused, ({', '.join(signature.parameters)},))"]
+    out += _launch(contract, loaded, _misfit(contract, loaded) if last else "", " " * (16 if varying else 12))
+    out += ["    except Exception as _tg_error:", "        _tg_refused = _tg_type(_tg_error)"]
+    out += ["    " + line for line in _otherwise(contract, signature, last=last)]
     return "\n".join(out) + "\n"
-
-
-def compile_site(
-    contract: Contract,
-    reference: Callable[..., Any],
-    loaded: Sequence[Loaded],
-    miss: Callable[[object, tuple[Any, ...]], Any],
-) -> Callable[..., Any]:
-    """The call site as a function with the reference's name, signature and defaults.
-
-    Args:
-        contract: of the operator; the same digest as the artifacts'.
-        reference: answers under torch.compile, where the call is traced.
-        loaded: at least one artifact; where several fit a call the first stands.
-        miss: answers every other call: `miss(refusal, arguments)`.
-    """
-    signature = inspect.signature(reference)
-    text = source(contract, signature, loaded)
-    filename = f"<tilegate call site: {contract.name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope = {**_torch_names(), "_tg_reference": reference, "_tg_miss": miss}
-    scope |= {f"_tg_{reason.name}": reason for reason in MissReason}
-    scope |= {f"_tg_fixed_{a.name}": fixed(loaded[0], a.name) for a in contract.choices}
-    varying = [name for name, _ in _varying(contract, loaded)]
-    if varying:
-        chosen: dict[tuple[object, ...], tuple[Callable[..., int], int]] = {}
-        for one in loaded:
-            key = tuple(_key_part(name, fixed(one, name), contract) for name in varying)
-            chosen.setdefault(key, (one.library.entry, one.rows.address))
-        scope["_tg_find"] = chosen.get
-    else:
-        scope |= {"_tg_entry": loaded[0].library.entry, "_tg_rows": loaded[0].rows.address}
-    exec(compile(text, filename, "exec"), scope)  # noqa: S102 - text made above from validated names
-    made: Any = scope[contract.name]
-    made.__defaults__ = getattr(reference, "__defaults__", None)
-    made.__kwdefaults__ = getattr(reference, "__kwdefaults__", None)
-    made.keeps_open = tuple(loaded)  # rows are reached by address: their owners live as long as the site
-    site: Callable[..., Any] = made
-    return site
 
 
 def fixed(one: Loaded, name: str) -> Fixed:
@@ -98,7 +74,7 @@ def fixed(one: Loaded, name: str) -> Fixed:
     return spec.dtypes.get(name) or spec.attributes.get(name, spec.axes.get(name))
 
 
-def _varying(contract: Contract, loaded: Sequence[Loaded]) -> list[tuple[str, str]]:
+def varying_words(contract: Contract, loaded: Sequence[Loaded]) -> list[tuple[str, str]]:
     """(name, expression) of all that tells the artifacts of one operator apart. What they share is left to
     the guard in C, but attributes, which C never sees, are compared one by one.
     """
@@ -106,12 +82,6 @@ def _varying(contract: Contract, loaded: Sequence[Loaded]) -> list[tuple[str, st
     expressions |= {axis: _extent(axis, contract) for axis in contract.axes}
     expressions |= {name: text for name, (text, _) in _choices(contract).items()}
     return [(name, text) for name, text in expressions.items() if len({fixed(o, name) for o in loaded}) > 1]
-
-
-def _key_part(name: str, value: Fixed, contract: Contract) -> object:
-    import torch  # noqa: PLC0415 - only a serving process has it
-
-    return getattr(torch, str(value)) if name in contract.dtypes else value
 
 
 def _checks(contract: Contract, varying: list[tuple[str, str]]) -> list[tuple[str, MissReason]]:
@@ -122,9 +92,10 @@ def _checks(contract: Contract, varying: list[tuple[str, str]]) -> list[tuple[st
         parts = (f"({t.name} is not None and {test})" if t.optional else test for t in contract.inputs)
         return " or ".join(part.format(t.name) for part, t in zip(parts, contract.inputs, strict=True))
 
+    odd = "_tg_type({0}) is not _tg_Tensor and _tg_type({0}) is not _tg_Parameter"
     frozen = (f"{n}.is_inference() and not _tg_inference()" for n in contract.in_place)
     checks = [
-        (" or ".join([some("_tg_type({0}) not in _tg_PLAIN"), *frozen]), MissReason.TENSOR_TYPE),
+        (" or ".join([some(odd), *frozen]), MissReason.TENSOR_TYPE),
         (f"_tg_grad_enabled() and ({some('{0}.requires_grad')})", MissReason.GRAD),
         (some("{0}.is_neg()"), MissReason.NEGATIVE_BIT),
         (" or ".join(TRANSFORMS), MissReason.TRACING),
@@ -140,7 +111,10 @@ def _choices(contract: Contract) -> dict[str, tuple[str, str]]:
     # A tensor may be equal to a number, and carry a gradient besides.
     tensor = "_tg_type({0}) not in _tg_SCALARS and _tg_isinstance({0}, _tg_torch.Tensor)"
     found = {
-        a.name: (a.name, f"{a.name} != _tg_fixed_{a.name} or {tensor.format(a.name)}")
+        a.name: (
+            a.name,
+            f"{{0}} is not _tg_fixed_{a.name} and ({{0}} != _tg_fixed_{a.name} or {tensor})".format(a.name),
+        )
         for a in contract.attributes
     }
     for t in contract.inputs:
@@ -149,15 +123,49 @@ def _choices(contract: Contract) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _launch(contract: Contract, loaded: Sequence[Loaded], indent: str) -> list[str]:
-    fresh = [o for o in contract.outputs if o.name not in contract.in_place]
+def _launch(contract: Contract, loaded: Sequence[Loaded], misfit: str, indent: str) -> list[str]:
     outputs = [o.name for o in contract.outputs]
+    fresh = [o for o in contract.outputs if o.name not in contract.in_place]
+    made = [f"{o.name} = {_allocation(o, contract)}" for o in fresh]
+    if misfit and fresh:
+        nothing = " = ".join([*(o.name for o in fresh), "None"])
+        made = [f"if _tg_wary and {misfit}:", f"    {nothing}", "else:", *("    " + line for line in made)]
     return [
-        *(f"{indent}{o.name} = {_allocation(o, contract)}" for o in fresh),
+        *(indent + line for line in made),
         *(indent + line for line in _entries(contract, loaded)),
         f"{indent}if not _tg_refused:",
         *(f"{indent}    _tg_touched({name})" for name in contract.in_place),
         f"{indent}    return {outputs[0] if len(outputs) == 1 else _tuple(outputs)}",
+    ]
+
+
+def _misfit(contract: Contract, loaded: Sequence[Loaded]) -> str:
+    """A test after which C is sure to refuse: a tensor whose axes are all fixed, alike in every artifact, has
+    another number of elements. '' where no tensor is like that.
+    """
+    varying = dict(varying_words(contract, loaded))
+    known = {axis: fixed(loaded[0], axis) for axis in contract.axes if axis not in varying}
+    for tensor in contract.inputs:
+        extents = [d if isinstance(d, int) else known.get(d) for d in tensor.dims]
+        if known.keys() & tensor.dims and not tensor.optional and all(isinstance(n, int) for n in extents):
+            return f"{tensor.name}.numel() != {math.prod(cast('list[int]', extents))}"
+    return ""
+
+
+def _otherwise(contract: Contract, signature: inspect.Signature, *, last: bool) -> list[str]:
+    """The miss. Outputs are let go first: the reference may then have their memory."""
+    arguments = _arguments(signature)
+    fresh = [o.name for o in contract.outputs if o.name not in contract.in_place]
+    free = [f"{' = '.join(fresh)} = None"] if fresh else []
+    if not last:
+        return [*free, f"return _tg_next({arguments})"]
+    return [
+        *free,
+        "_tg_count = _tg_counted(_tg_refused)",
+        "if _tg_count is None:",
+        f"    return _tg_miss(_tg_refused, {_tuple(list(signature.parameters))})",
+        "_tg_count()",
+        f"return _tg_reference({arguments})",
     ]
 
 
@@ -219,27 +227,3 @@ def _arguments(signature: inspect.Signature) -> str:
 
 def _tuple(parts: Sequence[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-def _torch_names() -> dict[str, Any]:
-    import torch  # noqa: PLC0415
-    from torch.autograd import forward_ad  # noqa: PLC0415
-
-    return {
-        "_tg_torch": torch,
-        "_tg_type": type,
-        "_tg_isinstance": isinstance,  # slow for torch.Tensor: asked only where the type is none of these
-        "_tg_SCALARS": frozenset({bool, int, float, str}),
-        "_tg_PLAIN": frozenset({torch.Tensor, torch.nn.Parameter}),
-        "_tg_empty": torch.empty,
-        "_tg_empty_like": torch.empty_like,
-        "_tg_grad_enabled": torch.is_grad_enabled,
-        "_tg_is_compiling": torch.compiler.is_compiling,
-        "_tg_modes": torch._C._len_torch_dispatch_stack,  # noqa: SLF001 - no public name; since torch 2.0
-        "_tg_transform": torch._C._functorch.peek_interpreter_stack,  # noqa: SLF001 - likewise
-        "_tg_forward": forward_ad,
-        "_tg_jit": torch._C._is_tracing,  # noqa: SLF001 - as torch.jit.is_tracing, without its wrapper
-        "_tg_autocast": torch._C._is_any_autocast_enabled,  # noqa: SLF001 - likewise, for any device
-        "_tg_inference": torch.is_inference_mode_enabled,
-        "_tg_touched": torch.autograd.graph.increment_version,
-    }

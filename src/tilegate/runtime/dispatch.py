@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -15,7 +16,9 @@ from tilegate.library import Rows
 from tilegate.records.contract import Contract
 from tilegate.records.miss import GUARD_CODES, Miss, MissReason
 from tilegate.records.shape import ShapeClass
-from tilegate.runtime.callsite import compile_site, fixed
+from tilegate.runtime.callsite import REFUSALS, Refusal, fixed
+from tilegate.runtime.compiled import Answer, compile_site
+from tilegate.runtime.counting import reading
 from tilegate.runtime.explanation import Explanation
 from tilegate.runtime.load import Loaded, layers
 from tilegate.runtime.strict import guard_miss
@@ -30,18 +33,16 @@ class Site:
         self._contract = contract
         self._reference = reference
         self._signature = inspect.signature(reference)
-        self._keywords = tuple(
-            p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
-        )
         self._loaded = loaded
         self._strict = strict
         self._lock = threading.Lock()
-        self._counts: dict[object, int] = {}
-        self._first: dict[object, Miss] = {}
-        answer: Callable[[object, tuple[Any, ...]], Any] = self._miss
+        self._counts: dict[Refusal, itertools.count[int]] = {}
+        self._first: dict[Refusal, Miss] = {}
+        self._answer = Answer(self._miss)
+        answer: Answer | Callable[..., Any] = self._answer
         for layer in reversed(layers(loaded)):
-            self.call = compile_site(contract, reference, layer, answer)
-            answer = partial(self._next, self.call)
+            answer = compile_site(contract, reference, layer, answer)
+        self.call = cast("Callable[..., Any]", answer)
 
     def hits(self) -> dict[str, int]:
         """Calls that each artifact served, by manifest digest."""
@@ -50,7 +51,7 @@ class Site:
     def misses(self) -> dict[Miss, int]:
         """Calls that the reference answered, by reason; a detail is that of the first such call."""
         with self._lock:
-            told = [(self._first[key], count) for key, count in self._counts.items()]
+            told = [(self._first[key], reading(count)) for key, count in self._counts.items()]
         return {miss: sum(n for other, n in told if other == miss) for miss, _ in told}
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -73,12 +74,12 @@ class Site:
         """Ask the guard of one artifact with rows that allow no element: whatever it admits is ELEMENTS."""
         told = [Miss(reason=MissReason.TRACING)]
 
-        def note(refusal: object, arguments: tuple[Any, ...]) -> None:
+        def note(refusal: Refusal, arguments: tuple[Any, ...]) -> None:
             told.append(self._tell(refusal, self._named(arguments)))
 
         closed = [msgspec.structs.replace(c, max_elements=-1) for c in one.candidate.classes]
         trial = Loaded(one.candidate, one.manifest, one.library, Rows(closed, one.manifest.symbols))
-        compile_site(self._contract, self._reference, (trial,), note)(**values)
+        compile_site(self._contract, self._reference, (trial,), Answer(note))(**values)
         return told[-1]
 
     def _admitting(self, one: Loaded, values: Mapping[str, Any]) -> ShapeClass | None:
@@ -103,41 +104,39 @@ class Site:
             misses=misses,
         )
 
-    def _next(self, call: Callable[..., Any], _refusal: object, arguments: tuple[Any, ...]) -> Any:
-        """The next artifact of the same specialization is asked: another kernel, or a lower target."""
-        return self._apply(call, arguments)
-
-    def _miss(self, refusal: object, arguments: tuple[Any, ...]) -> Any:
-        """Count, and let the reference answer. Only the first call of a kind is put into words."""
-        key = type(refusal) if isinstance(refusal, Exception) else refusal
+    def _miss(self, refusal: Refusal, arguments: tuple[Any, ...]) -> Any:
+        """The first call of a kind is put into words. The call site counts those that follow by itself, unless
+        the operator is strict, where each is told.
+        """
         with self._lock:
-            seen = self._counts.get(key, 0)
-            self._counts[key] = seen + 1
-            if not seen:
-                self._first[key] = self._tell(refusal, self._named(arguments))
+            if refusal not in self._counts:
+                self._enter(refusal, self._tell(refusal, self._named(arguments)))
+            next(self._counts[refusal])
         if self._strict:
             raise guard_miss(self._contract.name, self._tell(refusal, self._named(arguments)))
-        return self._apply(self._reference, arguments)
+        call = inspect.BoundArguments(self._signature, OrderedDict(self._named(arguments)))
+        return self._reference(*call.args, **call.kwargs)
+
+    def _enter(self, refusal: Refusal, miss: Miss) -> None:
+        self._first[refusal] = miss
+        self._counts[refusal] = count = itertools.count()
+        if not self._strict:
+            self._answer.counted[refusal] = count.__next__
+        if miss.reason is MissReason.EXTENT:
+            self._answer.wary.add(refusal)
 
     def _named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         return dict(zip(self._signature.parameters, arguments, strict=True))
 
-    def _apply(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        if not self._keywords:
-            return function(*arguments)
-        positional = len(arguments) - len(self._keywords)
-        return function(
-            *arguments[:positional], **dict(zip(self._keywords, arguments[positional:], strict=True))
-        )
-
-    def _tell(self, refusal: object, arguments: Mapping[str, Any]) -> Miss:
+    def _tell(self, refusal: Refusal, arguments: Mapping[str, Any]) -> Miss:
         """A refusal as a record: names of tensors and axes, and extents; never data."""
-        if isinstance(refusal, MissReason):
-            return Miss(reason=refusal, detail=self._fixed() if refusal.name == "SPECIALIZATION" else "")
-        if isinstance(refusal, IndexError):
-            return Miss(reason=MissReason.RANK)
-        if not isinstance(refusal, int):
-            return Miss(reason=MissReason.UNREADABLE, detail=type(refusal).__name__)
+        if isinstance(refusal, type):
+            if issubclass(refusal, IndexError):
+                return Miss(reason=MissReason.RANK)
+            return Miss(reason=MissReason.UNREADABLE, detail=refusal.__name__)
+        if refusal < 0:
+            reason = REFUSALS[~refusal]
+            return Miss(reason=reason, detail=self._fixed() if reason is MissReason.SPECIALIZATION else "")
         reason = GUARD_CODES[refusal & 0xFF]
         return Miss(reason=reason, detail=_detail(reason, refusal, self._contract, arguments))
 

@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -27,7 +27,11 @@ UNREAD = "sha256:" + "0" * 64
 
 
 class Operator:
-    """What `tilegate.operator` makes of a function. A call is one indirection: the reference, or a call site.
+    """What `tilegate.operator` makes of a function. A call goes to the reference, or to a call site.
+
+    Each operator has a class of its own, so that `__call__` can be its call site, with nothing between: a
+    forwarded call packs its arguments and unpacks them again. Only the class can hold it: Python looks
+    nowhere else, and torch.compile accepts nothing there but a function.
 
     The declaration is read when the module is imported, so that a mistake is told there. The contract has to
     wait: its reference may reach functions that stand further down in the module.
@@ -35,6 +39,9 @@ class Operator:
 
     __slots__ = ("__dict__", "__weakref__", "_call", "_explain", "declared", "name", "origin", "reference",
                  "served", "strict")  # fmt: skip
+
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self:
+        return object.__new__(type(cls.__name__, (cls,), {"__slots__": (), "__module__": cls.__module__}))
 
     def __init__(
         self, reference: FunctionType, declared: Contract, served: tuple[Workload, ...], *, strict: bool
@@ -50,7 +57,7 @@ class Operator:
         self._explain: Callable[..., Explanation] = self._no_release
         functools.update_wrapper(self, reference)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -75,9 +82,13 @@ class Operator:
     def attach(
         self, call: Callable[..., Any], explain: Callable[..., Explanation] | None = None
     ) -> Callable[[], None]:
-        """Let `call` answer from now on. Returns an undo, which does nothing once another call is attached."""
+        """Let `call` answer from now on: as a method of this operator's class, where it has that form too
+        (`call.as_method`). Returns an undo, which does nothing once another call is attached.
+        """
         self._call = call
         self._explain = explain or self._no_release
+        own: Any = type(self)
+        own.__call__ = _as_method(call)
 
         def undo() -> None:
             if self._call is call:
@@ -87,8 +98,7 @@ class Operator:
 
     def detach(self) -> None:
         """Plain PyTorch again."""
-        self._call = self.reference
-        self._explain = self._no_release
+        self.attach(self.reference)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind as a function does, so that an operator may stand in a class."""
@@ -100,6 +110,12 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<tilegate operator {self.name} ({self.origin})>"
+
+
+def _as_method(call: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands as `__call__`. A wrapper around a call site carries its attributes, and must not be lost."""
+    method: Any = getattr(call, "as_method", None)
+    return method if getattr(method, "site", None) is call else Operator.__call__
 
 
 OPERATORS: dict[str, Operator] = {}
