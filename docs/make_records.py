@@ -28,6 +28,7 @@ from tilegate.records.miss import GUARD_CODES, MissReason
 from tilegate.records.policy import Policy
 from tilegate.records.project import KernelTable, Project
 from tilegate.rules.templates import TEMPLATES
+from tilegate.sandbox.missing import MENDS
 
 DOCS = Path(__file__).parent
 WORDS: dict[str, dict[str, str]] = tomllib.loads((DOCS / "records.toml").read_text(encoding="utf-8"))
@@ -243,8 +244,26 @@ def limits() -> str:
     out = _table("limit", *(f"`{job}`" for job in JOBS), "meaning")
     page = Page(sys.modules[Limits.__module__])
     for name in Limits.__struct_fields__:
-        values = [_amount(name, getattr(getattr(module, job.upper()), name)) for job in JOBS]
+        values = [_amount(name, getattr(getattr(module, job.upper()).limits, name)) for job in JOBS]
         out.append(_row(f"`{name}`", *values, _meaning(Limits, name, page.fields["Limits"][name][1])))
+    return "\n".join(out)
+
+
+def sights() -> str:
+    """What each kind of job may read."""
+    module = importlib.import_module("tilegate.sandbox.policy")
+    out = _table("job", "reads", "what it does")
+    words = Page(module).constants
+    for job in JOBS:
+        reads = ", ".join(f"`{one.value}`" for one in getattr(module, job.upper()).reads)
+        out.append(_row(f"`{job}`", reads, words[job.upper()][1]))
+    return "\n".join(out)
+
+
+def pieces() -> str:
+    """Pieces of the sandbox, and what mends one that is missing."""
+    out = _table("missing", "what mends it")
+    out += [_row(piece, mend) for piece, mend in MENDS.items()]
     return "\n".join(out)
 
 
@@ -280,6 +299,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "templates": templates,
     "toml-keys": toml_keys,
     "limits": limits,
+    "sights": sights,
+    "pieces": pieces,
     "constants": lambda: constants(
         "tilegate.evaluate.plan", "tilegate.evaluate.run", "tilegate.rules.coverage", "tilegate.rules.boxes"
     ),

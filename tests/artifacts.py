@@ -10,12 +10,14 @@ from tilegate.records.canonical import digest_of, encode
 from tilegate.records.closure import Specialization
 from tilegate.records.contract import Contract, NonFinite, TensorSpec, Tolerance, ValueRange
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.records.target import DeviceClass, Target
 from tilegate.records.toolchain import Toolchain
 
-NAMESPACES = Isolation(level="namespaces", network=False, own_pids=True, uid=65534)
+ISOLATED = Isolation(
+    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+)
 XEON = DeviceClass(backend="cpu", arch="x86-64-v4", model="Xeon")
 
 Judge = Callable[[Entry], EntryVerdict | None]
@@ -55,7 +57,7 @@ def manifest_of(
     *,
     fixed: Mapping[str, int] | None = None,
     kernel: str = "tiled",
-    isolation: tuple[Isolation, ...] = (NAMESPACES,),
+    isolation: tuple[Isolation, ...] = (ISOLATED,),
 ) -> Manifest:
     """An artifact of float32 whose symbols are the axes that are not fixed."""
     dtypes = {"T": "float32"}
@@ -121,7 +123,7 @@ def evaluated(
     judge: Judge,
     *,
     device: DeviceClass = XEON,
-    isolation: Isolation = NAMESPACES,
+    isolation: Isolation = ISOLATED,
 ) -> Evaluation:
     """What a device that gives these verdicts would record."""
     verdicts = [(index, judge(entry)) for index, entry in enumerate(plan.entries)]

@@ -30,23 +30,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tilegate import pipeline
-from tilegate.build.jobs import Built, Elaborated, identity_of
+from tilegate.build.jobs import Asked, Built, Elaborated, identity_of
 from tilegate.errors import TilegateError
 from tilegate.evaluate.run import Subject
 from tilegate.pipeline.tools import Tools
 from tilegate.records.artifact import ABI, Elaboration, Manifest, TensorAbi
 from tilegate.records.canonical import Blob, Document, blob_of, digest_of
-from tilegate.records.closure import Closure, SourceFile, Specialization
+from tilegate.records.closure import SourceFile
 from tilegate.records.contract import Contract, NonFinite, TensorSpec, Tolerance
 from tilegate.records.declaration import Declaration
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.plan import Plan, Workload
 from tilegate.records.target import DeviceClass, Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.store.workspace import Workspace
 
-ISOLATION = Isolation(level="namespaces", network=False, own_pids=True, uid=0)
+ISOLATION = Isolation(
+    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+)
 TILE = 4
 
 CONTRACT = Contract(
@@ -96,20 +98,16 @@ def revise(folder: Path, revision: int) -> None:
 
 
 def describe(
-    modules: Sequence[str], files: Sequence[SourceFile], sources: Mapping[str, bytes]
+    modules: Sequence[str], files: Sequence[SourceFile], sources: Mapping[str, bytes], **_: object
 ) -> list[Declaration]:
     served = tuple(Workload(axes={"n": n}) for n in (4, 8, 9))
     return [Declaration(operator="operators:scale", contract=CONTRACT, served=served)]
 
 
-def elaborate(
-    closure: Closure,
-    contract: Contract,
-    specializations: Sequence[Specialization],
-    sources: Mapping[str, bytes],
-) -> list[Elaborated]:
+def elaborate(asked: Sequence[Asked], sources: Mapping[str, bytes], **_: object) -> list[Elaborated]:
     made = []
-    for specialization in specializations:
+    for one in asked:
+        closure, contract = one.closure, one.contract
         ir = f"IR of {closure.digest}\n".encode() * 100
         tensors = tuple(
             TensorAbi(name=t.name, dtype=t.dtype, dims=t.dims, written=t.name == "y")
@@ -117,7 +115,7 @@ def elaborate(
         )
         elaboration = Elaboration(
             operator=contract.name, kernel=closure.binding.kernel, contract=contract.digest,
-            closure=closure.digest, specialization=specialization, entry="main", tensors=tensors,
+            closure=closure.digest, specialization=one.specialization, entry="main", tensors=tensors,
             symbols=("n",), tiles={"n": (TILE,)}, stages=(), pass_configs={}, ir=digest_of(ir),
         )  # fmt: skip
         made.append(Elaborated(elaboration, ir, ISOLATION))
@@ -125,18 +123,17 @@ def elaborate(
 
 
 def compile_artifacts(
-    elaborated: Sequence[Elaborated], targets: Sequence[Target], toolchain: Toolchain
+    asked: Sequence[tuple[Elaborated, Target]], toolchain: Toolchain, **_: object
 ) -> list[Built]:
     made = []
-    for one in elaborated:
-        for target in targets:
-            identity = identity_of(one.elaboration, target, toolchain)
-            library = identity.encode() * 300
-            manifest = Manifest(
-                abi=ABI, elaboration=one.elaboration, target=target, toolchain=toolchain,
-                isolation=(ISOLATION, ISOLATION), identity=identity, library=blob_of(library),
-            )  # fmt: skip
-            made.append(Built(manifest, library))
+    for one, target in asked:
+        identity = identity_of(one.elaboration, target, toolchain)
+        library = identity.encode() * 300
+        manifest = Manifest(
+            abi=ABI, elaboration=one.elaboration, target=target, toolchain=toolchain,
+            isolation=(ISOLATION, ISOLATION), identity=identity, library=blob_of(library),
+        )  # fmt: skip
+        made.append(Built(manifest, library))
     return made
 
 

@@ -1,5 +1,6 @@
 """Tasks for test_sandbox.py: imported by name inside a job, never by the tests."""
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -13,6 +14,9 @@ import time
 from pathlib import Path
 
 from tilegate.sandbox import frames
+
+RESULTS = 4
+"""Where a task sends its frames: no secret, and nothing is trusted for coming from there."""
 
 
 def finish(inputs, emit):
@@ -49,10 +53,11 @@ def hang(_inputs, emit):
     signal.pause()
 
 
-def hang_deaf(_inputs, emit):
+def hang_deaf(inputs, emit):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    emit("host-pid", host_pid())
+    call_itself(inputs)
+    emit("begin", b"1")
     while True:
         signal.pause()
 
@@ -89,50 +94,91 @@ def leave_at_once(_inputs, emit):
     os._exit(0)
 
 
-def sleeper_in_session(_inputs, emit):
-    _sleeper(emit, daemon=False)
+def sleeper_in_session(inputs, emit):
+    _sleeper(inputs, emit, daemon=False)
 
 
-def sleeper_daemon(_inputs, emit):
-    _sleeper(emit, daemon=True)
+def sleeper_daemon(inputs, emit):
+    _sleeper(inputs, emit, daemon=True)
 
 
-def sleeper_and_crash(_inputs, emit):
-    _sleeper(emit, daemon=True)
+def sleeper_and_crash(inputs, emit):
+    _sleeper(inputs, emit, daemon=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def slow_to_die(_inputs, emit):
+def slow_to_die(inputs, emit):
     """A daemon whose memory takes a while to be given back."""
-    _sleeper(emit, daemon=True, ballast=600 << 20)
+    _sleeper(inputs, emit, daemon=True, ballast=600 << 20)
     _raw(b"no frame at all")
     signal.pause()
 
 
-def crash_behind_a_full_pipe(_inputs, emit):
+def crash_behind_a_full_pipe(inputs, emit):
+    call_itself(inputs)
+    fcntl.fcntl(RESULTS, fcntl.F_SETPIPE_SZ, 1 << 20)
     emit("begin", b"1")
-    fcntl.fcntl(json.loads(sys.argv[1])["results_fd"], fcntl.F_SETPIPE_SZ, 1 << 20)
     emit("late", b"x" * 900_000)
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def _sleeper(emit, *, daemon, ballast=0):
+def _sleeper(inputs, emit, *, daemon, ballast=0):
     """A child that holds every descriptor of the job and never ends."""
     ready, tell = os.pipe()
     if not os.fork():
         if daemon:
             os.setsid()
+        call_itself(inputs)
         held = b"x" * ballast
-        os.write(tell, host_pid())
+        os.write(tell, b"1")
         while True:
             signal.pause()
             del held
-    emit("host-pid", os.read(ready, 32))
+    emit("ready", os.read(ready, 1))
 
 
-def host_pid():
-    """/proc is the host's, so the link names the process as the host does."""
-    return bytes(Path("/proc/self").readlink())
+def call_itself(inputs):
+    """A name that the host sees in its own /proc, whatever the job sees of it."""
+    ctypes.CDLL(None).prctl(15, inputs["name"], 0, 0, 0)
+
+
+def fork_forever(_inputs, emit):
+    """As many children as it gets, and they wait. Bounded: 300."""
+    for _ in range(300):
+        if not os.fork():
+            signal.pause()
+    emit("forked", b"300")
+    signal.pause()
+
+
+def fill_memory_together(_inputs, _emit):
+    """Four children of 300 MiB each: every one below the limit of a process."""
+    for _ in range(4):
+        if not os.fork():
+            held = bytearray(b"x") * (300 << 20)
+            signal.pause()
+            del held
+    signal.pause()
+
+
+def greet(inputs, emit):
+    emit("hello", inputs["name"] + b" warm" * ("colorsys" in sys.modules))
+
+
+def meddle(inputs, emit):
+    """Every way to reach a process that was there before: the one that forked this."""
+    keeper, done = os.getppid(), []
+    for attempt in (
+        lambda: os.kill(keeper, signal.SIGSTOP),
+        lambda: os.kill(keeper, signal.SIGKILL),
+        lambda: os.open(f"/proc/{keeper}/mem", os.O_RDWR),
+    ):
+        try:
+            attempt()
+        except OSError:
+            continue
+        done.append(1)
+    emit("done", str(len(done)).encode())
 
 
 def environment(_inputs, emit):
@@ -165,7 +211,8 @@ def litter(_inputs, emit):
     """Folders that their owner may not enter, and a link out of them."""
     Path("locked/inside").mkdir(parents=True)
     Path("locked/inside/file").write_text("x")
-    Path("outward").symlink_to("/")
+    with contextlib.suppress(OSError):  # not where Landlock sees to it
+        Path("outward").symlink_to("/")
     Path("locked/inside").chmod(0o500)
     Path("locked").chmod(0o000)
     emit("folder", bytes(Path.cwd()))
@@ -189,7 +236,17 @@ def write_file(_inputs, _emit):
 
 def list_descriptors(_inputs, emit):
     """What a program that the job starts would inherit."""
-    command = [sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"]
+    look = """
+import os
+def there(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+print([number for number in range(200) if there(number)])
+"""
+    command = [sys.executable, "-c", look]
     emit("open", subprocess.run(command, close_fds=False, check=True, capture_output=True).stdout)
 
 
@@ -198,7 +255,7 @@ def send_reserved(_inputs, emit):
 
 
 def _raw(*pieces):
-    with os.fdopen(json.loads(sys.argv[1])["results_fd"], "wb", closefd=False) as results:
+    with os.fdopen(RESULTS, "wb", closefd=False) as results:
         results.write(b"".join(pieces))
 
 
@@ -221,11 +278,6 @@ def raw_end_then_crash(_inputs, emit):
     emit("begin", b"1")
     _raw(frames.preamble("end", 0))
     os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def raw_isolation(_inputs, _emit):
-    better = b'{"level":"namespaces","network":false,"own_pids":true,"uid":1000}'
-    _raw(frames.preamble("isolation", len(better)), better)
 
 
 def raw_half_a_frame(_inputs, _emit):

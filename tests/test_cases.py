@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from msgspec import structs
 
 import tilegate
 from tilegate import pipeline
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.compiler
 
 CASES = Path(__file__).parent / "cases"
 TERMINATING = ("gemm", "negate_rows", "shifted", "row_max", "row_max_of_finite")
-IMPATIENT = structs.replace(EVALUATE, silence_s=6.0)
+IMPATIENT = EVALUATE.within(silence_s=6.0)
 """The hang is told soon; imports have a limit of their own."""
 
 
@@ -79,7 +78,7 @@ def worked(tmp_path_factory):
 def work_through(folder):
     assert pipeline.build(folder).accepted
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(pipeline.evaluate, folder, only=["significand"], limits=IMPATIENT)
+        waiting = pool.submit(pipeline.evaluate, folder, only=["significand"], policy=IMPATIENT)
         pipeline.evaluate(folder, only=TERMINATING)
         pipeline.evaluate(folder, only=["negate_rows"])
         waiting.result()

@@ -283,7 +283,8 @@ def test_doctor_measures_the_isolation_of_a_real_job():
     report = decode(DoctorReport, result.stdout[:-1].encode(), where="stdout")
     assert result.exit_code == (0 if report.accepted else 1)
     found = {check.name: check for check in report.checks}
-    assert "uid" in found["isolation of jobs"].found
+    assert "filtered system calls" in found["isolation full"].found
+    assert "uid" in found["isolation reduced"].found
     assert all(check.ok or check.mend for check in report.checks)
 
 

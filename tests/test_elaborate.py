@@ -208,7 +208,8 @@ def test_ir_and_identity_depend_on_neither_folder_nor_process(made, tmp_path):
     deep = tmp_path / "another" / "deeper folder"
     deep.mkdir(parents=True)
     closure, sources = closure_of(write(deep), CASES["lazy"])
-    [again] = jobs.elaborate(closure, SCALED, expand(closure.binding, SCALED), sources)
+    asked = [jobs.Asked(closure, SCALED, one) for one in expand(closure.binding, SCALED)]
+    [again] = jobs.elaborate(asked, sources)
     [first] = made["lazy"]
     assert again.elaboration == first
     assert digest_of(again.ir) == first.ir

@@ -22,9 +22,9 @@ from tilegate.records.closure import SourceFile
 from tilegate.records.contract import Tolerance
 from tilegate.records.evaluation import EntryVerdict, Vouch
 from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
-from tilegate.sandbox.policy import EVALUATE
+from tilegate.sandbox import EVALUATE, Level
 
-LIMITS = msgspec.structs.replace(EVALUATE, silence_s=6.0)
+IMPATIENT = EVALUATE.within(silence_s=6.0)
 """Hangs are told soon; imports have a limit of their own."""
 
 REFERENCE = b"""
@@ -113,7 +113,7 @@ def evaluated(subject, *extents):
     entries = tuple(entry(n=n) for n in extents)
     plan = Plan(contract=CONTRACT.digest, manifest=manifest, nonce="a nonce", entries=entries)
     seen = []
-    found = run.evaluate(subject, plan, world.DEVICE, {"torch": "x"}, limits=LIMITS, progress=seen.append)
+    found = run.evaluate(subject, plan, world.DEVICE, {"torch": "x"}, policy=IMPATIENT, progress=seen.append)
     return plan, found, seen
 
 
@@ -136,7 +136,7 @@ def test_every_planted_fault_is_found_and_told():
     assert (found.contract, found.manifest, found.plan) == (plan.contract, plan.manifest, plan.digest)
     assert found.library == subject.manifest.library.digest
     assert (found.vouch, found.device, found.versions) == (Vouch.OBSERVED, world.DEVICE, {"torch": "x"})
-    assert found.isolation.level in {"namespaces", "process"}
+    assert found.isolation.level is Level.FULL
     assert seen == [len(FOUND)]
 
 

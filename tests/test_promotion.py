@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.artifacts import (
-    NAMESPACES,
+    ISOLATED,
     XEON,
     Judge,
     contract_of,
@@ -22,7 +22,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import blob_of, decode, digest_of, encode
 from tilegate.records.contract import Contract
 from tilegate.records.evaluation import EntryVerdict, Evaluation
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Level
 from tilegate.records.plan import Entry, Plan, Values
 from tilegate.records.policy import Policy
 from tilegate.records.release import Release
@@ -31,7 +31,7 @@ from tilegate.rules.promotion import Promotable, Promotion, promote
 
 ROWS = contract_of({"x": ("n",)}, {"out": ("n",)})
 KERNEL = manifest_of(ROWS, {})
-BARE = Isolation(level="bare", network=True, own_pids=False, uid=0)
+LOOSE = structs.replace(ISOLATED, level=Level.REDUCED, own_pids=False, own_files=False)
 EPYC = DeviceClass(backend="cpu", arch="x86-64-v3", model="EPYC")
 
 
@@ -120,30 +120,30 @@ def test_bytes_that_are_not_their_digest_reject_the_artifact():
 
 
 def test_a_build_outside_the_isolation_of_policy_is_rejected():
-    loose = manifest_of(ROWS, {}, isolation=(NAMESPACES, BARE))
+    loose = manifest_of(ROWS, {}, isolation=(ISOLATED, LOOSE))
     unknown = manifest_of(ROWS, {}, isolation=())
     for manifest in (loose, unknown):
         item = promotable(evaluation_of(manifest, passes), manifest=manifest)
         assert codes(promote([item], Policy(), version=1)) == ["ISOLATION"]
     item = promotable(evaluation_of(loose, passes), manifest=loose)
-    assert promote([item], Policy(isolation=("namespaces", "bare")), version=1).release is not None
+    assert promote([item], Policy(isolation=(Level.FULL, Level.REDUCED)), version=1).release is not None
 
 
 def test_passes_outside_the_isolation_of_policy_count_for_nothing():
-    item = promotable(evaluation_of(KERNEL, passes, isolation=BARE))
+    item = promotable(evaluation_of(KERNEL, passes, isolation=LOOSE))
     assert codes(promote([item], Policy(), version=1)) == ["ISOLATION"]
 
 
 def test_passes_outside_the_isolation_of_policy_do_not_widen_what_others_support():
     partly = evaluation_of(KERNEL, lambda entry: passes(entry) if entry.workload.axes["n"] <= 12 else None)
-    item = promotable(partly, evaluation_of(KERNEL, passes, isolation=BARE))
+    item = promotable(partly, evaluation_of(KERNEL, passes, isolation=LOOSE))
     release = promote([item], Policy(), version=1).release
     assert release is not None
     assert explained(release.candidates[0].classes) == ["1 <= n <= 12"]
 
 
 def test_failures_outside_the_isolation_of_policy_still_count():
-    loose = evaluation_of(KERNEL, wrong_where(lambda axes: axes["n"] == 16), isolation=BARE, device=EPYC)
+    loose = evaluation_of(KERNEL, wrong_where(lambda axes: axes["n"] == 16), isolation=LOOSE, device=EPYC)
     item = promotable(evaluation_of(KERNEL, passes), loose)
     release = promote([item], Policy(), version=1).release
     assert release is not None

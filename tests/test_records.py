@@ -181,12 +181,13 @@ def test_another_schema_version_is_told_apart_from_damage(kind, data):
     written = encode(data.draw(RECORDS[kind]))
     schema = schema_of(kind)
     assert schema.startswith("tilegate.")
-    assert schema.endswith("/1")
+    family, _, version = schema.rpartition("/")
+    another = f"{family}/{int(version) + 1}"
     assert peek_schema(written) == schema
-    newer = written.replace(f'"schema":"{schema}"'.encode(), f'"schema":"{schema[:-1]}2"'.encode())
+    newer = written.replace(f'"schema":"{schema}"'.encode(), f'"schema":"{another}"'.encode())
     with pytest.raises(SchemaError) as caught:
         read(kind, newer)
-    assert f"{schema[:-1]}2" in caught.value.what
+    assert another in caught.value.what
     assert caught.value.next_step
 
 

@@ -21,7 +21,7 @@ from tilegate.records.closure import Binding, Closure, Specialization
 from tilegate.records.contract import Contract, NonFinite, Tolerance
 from tilegate.records.declaration import Declaration
 from tilegate.records.evaluation import Evaluation, Vouch
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.plan import Plan
 from tilegate.records.policy import Policy
 from tilegate.records.profile import Profile
@@ -35,7 +35,9 @@ from tilegate.store.index import Index
 from tilegate.store.workspace import Workspace
 
 V3, V4 = (Target(backend="cpu", arch=arch) for arch in ("x86-64-v3", "x86-64-v4"))
-ISOLATION = Isolation(level="process", network=False, own_pids=True, uid=1000)
+ISOLATION = Isolation(
+    level=Level.REDUCED, network=False, own_pids=False, own_files=False, filtered=True, landlock=7, uid=60600
+)
 
 
 def contract(name="rms_norm"):
@@ -214,7 +216,7 @@ def test_leftovers_of_a_killed_process_are_not_blobs(tmp_path):
 def test_the_output_of_a_job_cannot_pass_for_evidence(tmp_path):
     """A factory could return, as its IR, the bytes of an evaluation in which everything passed."""
     workspace = Workspace(tmp_path / "workspace")
-    with pytest.raises(StoreError, match=r"calls itself a tilegate\.evaluation/1"):
+    with pytest.raises(StoreError, match=r"calls itself a tilegate\.evaluation/2"):
         workspace.blobs.put(encode(evaluation(manifest())))
     assert not (tmp_path / "workspace").exists()
 

@@ -98,7 +98,7 @@ def blobs_of(folder):
 def test_a_whole_store_is_told_in_numbers(project):
     report = report_of("check", "-C", project)
     counts = {"closure": 6, "declaration": 1, "evaluation": 4, "manifest": 6, "plan": 4}
-    assert report.documents == {f"tilegate.{noun}/1": count for noun, count in counts.items()}
+    assert {schema.split(".")[-1].split("/")[0]: n for schema, n in report.documents.items()} == counts
     assert report.blobs == len(blobs_of(project)) == 21 + 4 + 6 + 6  # operators, kernels, IR, libraries
     assert report.size == sum(path.stat().st_size for path in (project / ".tilegate/blobs/sha256").iterdir())
     assert report.leftovers == 0
@@ -186,10 +186,10 @@ def test_without_a_copy_the_store_is_mended_by_removing_what_names_the_missing(p
 
 def test_a_record_of_a_newer_tilegate_is_unknown_not_ignored(project):
     workspace = workspace_of(project)
-    newer = encode(one(workspace, Evaluation)[1]).replace(b"evaluation/1", b"evaluation/2")
+    newer = encode(one(workspace, Evaluation)[1]).replace(b"evaluation/2", b"evaluation/3")
     workspace.blobs.path(digest_of(newer)).write_bytes(newer)
     fault = faults(project)["unknown", digest_of(newer)]
-    assert "evaluation/2" in fault.why
+    assert "evaluation/3" in fault.why
     assert "the tilegate that wrote it" in fault.next_step
 
 
@@ -569,8 +569,8 @@ def test_superseded_artifacts_go_where_no_release_names_them_and_nothing_failed(
     report = report_of("gc", "-C", project, "--grace-s", 0, "--superseded")
     # Of "whole", the released revision 0 and the current one stay; of "tail", every one that failed.
     assert kernels(project) == ["tail"] * 3 + ["whole"] * 2
-    gone = ("manifest", "closure", "plan", "evaluation")
-    assert report.removed == {**{f"tilegate.{noun}/1": 1 for noun in gone}, "content": 2}
+    gone = {schema_of(kind): 1 for kind in (Manifest, Closure, Plan, Evaluation)}
+    assert report.removed == {**gone, "content": 2}
     assert regressions(open_project(project), "scale") == before != []
     assert (project / "release/index.json").read_bytes() == release
     assert pipeline.store.check(project).faults == ()

@@ -22,7 +22,7 @@ from tilegate.records.artifact import ABI, Elaboration, Manifest, TensorAbi
 from tilegate.records.canonical import blob_of, digest_of, encode
 from tilegate.records.closure import Specialization
 from tilegate.records.contract import Contract, NonFinite, TensorSpec, Tolerance
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.policy import Policy
 from tilegate.records.release import Candidate, Release
 from tilegate.records.shape import Range, ShapeClass
@@ -33,7 +33,9 @@ from tilegate.store.layout import write_layout
 NO_DIGEST = "sha256:" + "0" * 64
 TARGET = Target(backend="cpu", arch="x86-64-v2")
 DEVICE = DeviceClass(backend="cpu", arch="x86-64-v2", model="test")
-ISOLATION = Isolation(level="namespaces", network=False, own_pids=True, uid=0)
+ISOLATION = Isolation(
+    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+)
 TOOLCHAIN = Toolchain(versions={"gcc": "test"})
 
 HOST = """

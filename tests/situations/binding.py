@@ -28,7 +28,7 @@ OPERATORS = (
 )
 
 
-def described(*_: object) -> list[Declaration]:
+def described(*_: object, **__: object) -> list[Declaration]:
     """What the job that reads operators would give, without a process of its own."""
     module = importlib.import_module("ops")
     return [value.declaration() for value in vars(module).values() if isinstance(value, Operator)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,16 +13,15 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
-
-from msgspec import structs
 
 from tests.situations.place import Place, Seen, situation
 from tests.situations.project import KERNELS, OPS, TOML
 from tilegate import pipeline
 from tilegate.build.jobs import elaborate
 from tilegate.pipeline.tools import Tools
-from tilegate.sandbox import ELABORATE
+from tilegate.sandbox import JobPolicy, bubblewrap
 
 COPY = """
     import tilegate
@@ -62,10 +62,10 @@ FACTORIES = """
 """
 
 
-def built(place: Place, more: str = "", *, kernels: str = KERNELS) -> Seen:
+def built(place: Place, more: str = "", *, kernels: str = KERNELS, how: str = "") -> Seen:
     """Build with something more at the end of the kernels' module."""
     place.write(toml=TOML, ops=OPS, kernels=f"{kernels}\n    {more}\n")
-    return place.type("tilegate build")
+    return place.type(f"tilegate build {how}".rstrip())
 
 
 @situation("A kernels module that imports what is not installed")
@@ -101,8 +101,11 @@ def module_crashes(place: Place) -> Seen:
 @situation("A kernels module or factory that never ends")
 def endless(place: Place) -> Seen:
     """`while True: pass`. The limit is 1.5 s here, and 120 s otherwise."""
-    limits = structs.replace(ELABORATE, wall_s=1.5, silence_s=1.5)
-    tools = Tools(elaborate=partial(elaborate, limits=limits))
+
+    def impatient(*asked: Any, policy: JobPolicy, **how: Any) -> Any:
+        return elaborate(*asked, policy=policy.within(wall_s=1.5, silence_s=1.5), **how)
+
+    tools = Tools(elaborate=impatient)
     place.during(mock.patch.object(pipeline, "build", partial(pipeline.build, tools=tools)))
     return built(place, "while True: pass")
 
@@ -156,16 +159,23 @@ def no_compiler_doctor(place: Place) -> Seen:
 
 @situation("No room for a job")
 def no_room(place: Place) -> Seen:
-    """The folder for temporary files is gone."""
+    """The folder for temporary files is gone. Under `full` a job does not need one."""
     place.during(mock.patch.object(tempfile, "tempdir", str(place.root / "gone")))
+    return built(place, how="--isolation reduced")
+
+
+@situation("No bubblewrap")
+def no_bubblewrap(place: Place) -> Seen:
+    """It is not installed. The same screen tells of any other piece of the sandbox."""
+    place.during(mock.patch.object(bubblewrap, "PROGRAMS", (str(place.root / "bwrap"),)))
     return built(place)
 
 
 @situation("Ctrl-C")
 def interrupted(place: Place) -> Seen:
     """While a factory runs. When the command returns, so has its job."""
-    held = place.project / "held"
-    place.write(toml=TOML, ops=OPS, kernels=KERNELS + _running_until_killed(held))
+    name = f"tg-{secrets.token_hex(5)}"
+    place.write(toml=TOML, ops=OPS, kernels=KERNELS + _running_until_killed(name))
     process = subprocess.Popen(
         [sys.executable, "-m", "tilegate", "build"],
         stdout=subprocess.PIPE,
@@ -173,23 +183,28 @@ def interrupted(place: Place) -> Seen:
         text=True,
     )
     until = time.monotonic() + 120
-    while not (held.exists() and held.read_text()):
+    while not _running(name):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < until, "the factory does not begin"
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     text, _ = process.communicate(timeout=120)
-    with held.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while the job still holds it
+    assert not _running(name)
     return Seen("$ tilegate build\n^C", text, process.returncode)
 
 
-def _running_until_killed(held: Path) -> str:
+def _running_until_killed(name: str) -> str:
     return f"""
-    import fcntl, time
-    held = open({str(held)!r}, "w")
-    fcntl.flock(held, fcntl.LOCK_EX)
-    held.write("begun")
-    held.flush()
+    import ctypes, time
+    ctypes.CDLL(None).prctl(15, {name.encode()!r}, 0, 0, 0)
     time.sleep(3600)
 """
+
+
+def _running(name: str) -> bool:
+    """Whether a process of this machine calls itself so."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it went meanwhile
+            if (process / "comm").read_text().strip() == name:
+                return True
+    return False

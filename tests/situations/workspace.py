@@ -17,12 +17,14 @@ from tilegate.records.canonical import digest_of
 from tilegate.records.contract import Contract
 from tilegate.records.declaration import Declaration
 from tilegate.records.evaluation import EntryVerdict
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.plan import Entry, Layout, Origin, Values, Workload
 from tilegate.records.target import Target
 
 IR = b"what TileLang would have made"
-PROCESS = Isolation(level="process", network=True, own_pids=False, uid=0)
+REDUCED = Isolation(
+    level=Level.REDUCED, network=False, own_pids=False, own_files=False, filtered=True, landlock=7, uid=60600
+)
 
 Judge = Callable[[Entry], EntryVerdict | None]
 

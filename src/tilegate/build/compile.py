@@ -15,9 +15,9 @@ from typing import Any
 
 from tilegate.build.abi import abi_header
 from tilegate.build.failing import Diagnosed, failure
-from tilegate.build.requests import CompileItem, CompileRequest
+from tilegate.build.requests import CompileRequest
 from tilegate.records.artifact import Elaboration
-from tilegate.records.canonical import decode, digest_of
+from tilegate.records.canonical import decode
 
 DLPACK_CPU = 1
 
@@ -41,23 +41,20 @@ class CompilerFailed(Exception):  # noqa: N818 - carried to the sanitizer, which
 
 
 def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> None:
-    """Emit one `library` or one `failure` frame for each item, in order."""
+    """Emit one `library` or one `failure` frame."""
     request = decode(CompileRequest, inputs["request"], where="compile request")
-    irs = {digest_of(data): data for name, data in inputs.items() if name != "request"}
-    for number, item in enumerate(request.items):
-        folder = Path.cwd() / str(number)
-        folder.mkdir()
-        step = "lower"
-        try:
-            host, device = _lower(item.elaboration, irs[item.elaboration.ir])
-            step = "tools"
-            _write_sources(folder, item, host, device)
-            for step, command in _commands(item.target.arch):  # noqa: B007 - step names the one that failed
-                _run(command, folder)
-        except BaseException as error:  # noqa: BLE001 - TVM raises what it likes
-            emit("failure", failure(step, error))
-        else:
-            emit("library", (folder / "kernel.so").read_bytes())
+    folder = Path.cwd()
+    step = "lower"
+    try:
+        host, device = _lower(request.elaboration, inputs["ir"])
+        step = "tools"
+        _write_sources(folder, request, host, device)
+        for step, command in _commands(request.target.arch):  # noqa: B007 - step names the one that failed
+            _run(command, folder)
+    except BaseException as error:  # noqa: BLE001 - TVM raises what it likes
+        emit("failure", failure(step, error))
+    else:
+        emit("library", (folder / "kernel.so").read_bytes())
 
 
 def _lower(elaboration: Elaboration, ir: bytes) -> tuple[str, str]:
@@ -85,8 +82,8 @@ def _lower(elaboration: Elaboration, ir: bytes) -> tuple[str, str]:
     return weak + str(text), str(lowered.kernel_source)
 
 
-def _write_sources(folder: Path, item: CompileItem, host: str, device: str) -> None:
-    header = abi_header(item.elaboration, identity=item.identity, device_type=DLPACK_CPU)
+def _write_sources(folder: Path, request: CompileRequest, host: str, device: str) -> None:
+    header = abi_header(request.elaboration, identity=request.identity, device_type=DLPACK_CPU)
     launchers = resources.files("tilegate.build.launchers")
     for name in ("guard.h", "cpu.c", "cpu.map"):
         (folder / name).write_bytes((launchers / name).read_bytes())

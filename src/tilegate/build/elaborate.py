@@ -22,25 +22,20 @@ Emit = Callable[[str, bytes], None]
 
 
 def work(inputs: Mapping[str, bytes], emit: Emit) -> None:
-    """Emit `elaboration` and `ir` frames for each specialization, or a `failure` frame in its place."""
+    """Emit an `elaboration` and an `ir` frame, or one `failure` frame."""
     request = decode(ElaborateRequest, inputs["request"], where="elaborate request")
     sources = {digest_of(data): data for name, data in inputs.items() if name != "request"}
     importer.install(request.files, sources)
+    step = "import"
     try:
         factory = _resolve(request.binding.factory)
-    except BaseException as error:  # noqa: BLE001 - a module may raise anything, SystemExit included
-        for _ in request.specializations:
-            emit("failure", failure("import", error))
-        return
-    for specialization in request.specializations:
         step = "factory"
-        try:
-            function, configs = _run(factory, request.binding, request.contract, specialization)
-            step = "result"
-            elaboration, ir = _read(request, specialization, function, configs)
-        except BaseException as error:  # noqa: BLE001 - so may a factory
-            emit("failure", failure(step, error))
-            continue
+        function, configs = _run(factory, request.binding, request.contract, request.specialization)
+        step = "result"
+        elaboration, ir = _read(request, function, configs)
+    except BaseException as error:  # noqa: BLE001 - a module and a factory may raise anything, SystemExit included
+        emit("failure", failure(step, error))
+    else:
         emit("elaboration", encode(elaboration))
         emit("ir", ir)
 
@@ -127,11 +122,12 @@ def _arguments(
 
 
 def _read(
-    request: ElaborateRequest, spec: Specialization, function: Any, configs: dict[str, bool | int | str]
+    request: ElaborateRequest, function: Any, configs: dict[str, bool | int | str]
 ) -> tuple[Elaboration, bytes]:
     """Hold the PrimFunc against the contract, and name its symbols after the contract's axes."""
     import tvm  # noqa: PLC0415
 
+    spec = request.specialization
     if function.attrs is not None and "tilelang_out_idx" in function.attrs:
         function = function.without_attr("tilelang_out_idx")  # outputs are ours to allocate
     axes = _match(request.contract, spec, function)

@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from tilegate.build import elf
 from tilegate.build.failing import refusal
-from tilegate.build.requests import CompileItem, CompileRequest, DescribeRequest, ElaborateRequest, Failure
+from tilegate.build.requests import CompileRequest, DescribeRequest, ElaborateRequest, Failure
 from tilegate.errors import RecordError
 from tilegate.records.artifact import ABI, Elaboration, Manifest
 from tilegate.records.canonical import blob_of, decode, digest_of, encode
 from tilegate.records.closure import Binding, Closure, SourceFile, Specialization
 from tilegate.records.contract import Contract
 from tilegate.records.declaration import Declaration
-from tilegate.records.isolation import Isolation, Limits
+from tilegate.records.isolation import Isolation, JobPolicy
 from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace, Stage
 from tilegate.rules.sanitize import Observation, Subject, sanitize
-from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Ending, Job, JobResult, run_job
+from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Ending, Job, JobResult, run_job, run_jobs
+
+WARM = (
+    "torch",
+    "tilegate.build.elaborate",
+    "tilegate.build.compile",
+    "tilelang.language",
+    "tilelang.jit",
+    "tvm",
+)
+"""What every build job needs: imported once for all kernels of a closure, seconds each time it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One specialization of one kernel, to be elaborated."""
+
+    closure: Closure
+    contract: Contract
+    specialization: Specialization
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(
+            operator=self.contract.name,
+            kernel=self.closure.binding.kernel,
+            axes=self.specialization.axes,
+            dtypes=self.specialization.dtypes,
+            identifiers=_identifiers(self.contract, self.closure.binding),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +76,7 @@ def describe(
     files: Sequence[SourceFile],
     sources: Mapping[str, bytes],
     *,
-    limits: Limits = DESCRIBE,
+    policy: JobPolicy = DESCRIBE,
 ) -> list[Declaration] | CompilerTrace:
     """What some operator modules declare, learned in a job: their Python never runs here.
 
@@ -55,7 +84,7 @@ def describe(
         ContractError: one of them declares an operator wrongly.
     """
     request = DescribeRequest(modules=tuple(modules), files=tuple(files))
-    result = _run("tilegate.build.describe:work", request, files, sources, limits)
+    result = run_job(_job("tilegate.build.describe:work", request, files, sources), policy)
     for name, data in result.frames:
         if name == "failure" and (refused := refusal(data)) is not None:
             raise refused
@@ -66,71 +95,66 @@ def describe(
 
 
 def elaborate(
-    closure: Closure,
-    contract: Contract,
-    specializations: Sequence[Specialization],
+    asked: Sequence[Asked],
     sources: Mapping[str, bytes],
     *,
-    limits: Limits = ELABORATE,
+    policy: JobPolicy = ELABORATE,
+    parallel: int = 1,
 ) -> list[Elaborated | CompilerTrace]:
-    """IR of each specialization, in order. One job serves them all: importing TileLang costs seconds.
+    """IR of each specialization, in order, each from a job of its own in one sandbox.
 
-    A factory that raises ends its own specialization; one that ends the job ends those behind it too.
+    Args:
+        asked: of closures with the same files; different authors' code never shares a sandbox.
+        sources: of those files, by digest.
+        policy: what each job may see and take.
+        parallel: how many run at once.
     """
-    request = ElaborateRequest(
-        contract=contract,
-        closure=closure.digest,
-        binding=closure.binding,
-        files=closure.files,
-        specializations=tuple(specializations),
-    )
-    result = _run("tilegate.build.elaborate:work", request, closure.files, sources, limits)
-    answers = iter(_answers(result))
-    out: list[Elaborated | CompilerTrace] = []
-    for specialization in specializations:
-        subject = _subject(closure, contract, specialization)
-        answer = next(answers, None)
-        if answer is None:
-            out.append(_ended(result, Stage.ELABORATE, subject))
-        elif isinstance(answer, bytes):
-            out.append(_told(answer, Stage.ELABORATE, subject))
-        else:
-            out.append(_accepted(answer, request, specialization, result, subject))
-    return out
+    requests = [
+        ElaborateRequest(
+            contract=one.contract,
+            closure=one.closure.digest,
+            binding=one.closure.binding,
+            files=one.closure.files,
+            specialization=one.specialization,
+        )
+        for one in asked
+    ]
+    jobs = [_job("tilegate.build.elaborate:work", request, request.files, sources) for request in requests]
+    results = run_jobs(jobs, policy, warm=WARM, parallel=parallel)
+    answers = zip(asked, requests, results, strict=True)
+    return [_elaborated(one.subject, request, result) for one, request, result in answers]
 
 
 def compile_artifacts(
-    elaborated: Sequence[Elaborated],
-    targets: Sequence[Target],
+    asked: Sequence[tuple[Elaborated, Target]],
     toolchain: Toolchain,
     *,
-    limits: Limits = COMPILE,
+    policy: JobPolicy = COMPILE,
+    parallel: int = 1,
 ) -> list[Built | CompilerTrace]:
-    """The artifacts of one closure's IR, for each elaboration and target, in that order."""
-    asked = [(one, target) for one in elaborated for target in targets]
-    items = tuple(
-        CompileItem(
+    """The artifact of each piece of IR for its target, in order, each from a job of its own in one sandbox.
+
+    Args:
+        asked: of closures with the same files.
+        toolchain: that does it; named in each manifest.
+        policy: what each job may see and take.
+        parallel: how many run at once.
+    """
+    requests = [
+        CompileRequest(
             elaboration=one.elaboration,
             target=target,
             identity=identity_of(one.elaboration, target, toolchain),
         )
         for one, target in asked
-    )
-    inputs = {"request": encode(CompileRequest(items=items))}
-    inputs |= {f"ir.{i}": one.ir for i, one in enumerate(elaborated)}
-    result = run_job(Job(task="tilegate.build.compile:work", inputs=inputs), limits)
-    answers = iter(result.frames)
-    out: list[Built | CompilerTrace] = []
-    for item, (one, _) in zip(items, asked, strict=True):
-        subject = _compile_subject(item, toolchain)
-        name, data = next(answers, ("", b""))
-        if name == "library":
-            out.append(_inspected(item, one.isolation, toolchain, data, result, subject))
-        elif name == "failure":
-            out.append(_told(data, Stage.COMPILE, subject))
-        else:
-            out.append(_ended(result, Stage.COMPILE, subject))
-    return out
+    ]
+    jobs = [
+        Job(task="tilegate.build.compile:work", inputs={"request": encode(request), "ir": one.ir})
+        for request, (one, _) in zip(requests, asked, strict=True)
+    ]
+    results = run_jobs(jobs, policy, warm=WARM, parallel=parallel)
+    answers = zip(asked, requests, results, strict=True)
+    return [_built(one.isolation, request, toolchain, result) for (one, _), request, result in answers]
 
 
 def identity_of(elaboration: Elaboration, target: Target, toolchain: Toolchain) -> str:
@@ -139,15 +163,27 @@ def identity_of(elaboration: Elaboration, target: Target, toolchain: Toolchain) 
     return hashlib.sha256(text).hexdigest()
 
 
+def _built(
+    isolation: Isolation, request: CompileRequest, toolchain: Toolchain, result: JobResult
+) -> Built | CompilerTrace:
+    subject = _compile_subject(request, toolchain)
+    failed = _failure(result, Stage.COMPILE, subject)
+    if failed is not None:
+        return failed
+    if [name for name, _ in result.frames] != ["library"]:
+        return sanitize(Observation(stage=Stage.COMPILE, ending="protocol"), subject)
+    return _inspected(isolation, request, toolchain, result, subject)
+
+
 def _inspected(
-    item: CompileItem,
     isolation: Isolation,
+    request: CompileRequest,
     toolchain: Toolchain,
-    library: bytes,
     result: JobResult,
     subject: Subject,
 ) -> Built | CompilerTrace:
     """The library is looked at before anyone opens it."""
+    library = result.frames[0][1]
     objections = elf.objections(library)
     if objections:
         seen = Observation(
@@ -159,48 +195,37 @@ def _inspected(
         return sanitize(seen, subject)
     manifest = Manifest(
         abi=ABI,
-        elaboration=item.elaboration,
-        target=item.target,
+        elaboration=request.elaboration,
+        target=request.target,
         toolchain=toolchain,
         isolation=(isolation, result.isolation),
-        identity=item.identity,
+        identity=request.identity,
         library=blob_of(library),
     )
     return Built(manifest, library)
 
 
-def _compile_subject(item: CompileItem, toolchain: Toolchain) -> Subject:
-    specialization = item.elaboration.specialization
+def _compile_subject(request: CompileRequest, toolchain: Toolchain) -> Subject:
+    specialization = request.elaboration.specialization
     return Subject(
-        operator=item.elaboration.operator,
-        kernel=item.elaboration.kernel,
+        operator=request.elaboration.operator,
+        kernel=request.elaboration.kernel,
         axes=specialization.axes,
         dtypes=specialization.dtypes,
-        target=str(item.target),
+        target=str(request.target),
         toolchain=toolchain.digest,
     )
 
 
-def _run(
+def _job(
     task: str,
     request: DescribeRequest | ElaborateRequest,
     files: Sequence[SourceFile],
     sources: Mapping[str, bytes],
-    limits: Limits,
-) -> JobResult:
+) -> Job:
     inputs = {"request": encode(request)}
     inputs |= {f"source.{i}": sources[file.digest] for i, file in enumerate(files)}
-    return run_job(Job(task=task, inputs=inputs), limits)
-
-
-def _subject(closure: Closure, contract: Contract, specialization: Specialization) -> Subject:
-    return Subject(
-        operator=contract.name,
-        kernel=closure.binding.kernel,
-        axes=specialization.axes,
-        dtypes=specialization.dtypes,
-        identifiers=_identifiers(contract, closure.binding),
-    )
+    return Job(task=task, inputs=inputs)
 
 
 def _identifiers(contract: Contract, binding: Binding) -> frozenset[str]:
@@ -215,30 +240,17 @@ def _identifiers(contract: Contract, binding: Binding) -> frozenset[str]:
     })  # fmt: skip
 
 
-def _answers(result: JobResult) -> Iterator[bytes | tuple[bytes, bytes]]:
-    """Frames as answers: a failure, or an elaboration with the IR that follows it."""
-    held: bytes | None = None
-    for name, data in result.frames:
-        if name == "failure":
-            yield data
-        elif name == "elaboration":
-            held = data
-        elif name == "ir" and held is not None:
-            yield held, data
-            held = None
-
-
-def _accepted(
-    answer: tuple[bytes, bytes],
-    request: ElaborateRequest,
-    specialization: Specialization,
-    result: JobResult,
-    subject: Subject,
-) -> Elaborated | CompilerTrace:
+def _elaborated(subject: Subject, request: ElaborateRequest, result: JobResult) -> Elaborated | CompilerTrace:
     """What a job claims about its IR counts only where it agrees with what was asked."""
+    failed = _failure(result, Stage.ELABORATE, subject)
+    if failed is not None:
+        return failed
     protocol = Observation(stage=Stage.ELABORATE, ending="protocol")
+    if [name for name, _ in result.frames] != ["elaboration", "ir"]:
+        return sanitize(protocol, subject)
+    (_, told), (_, ir) = result.frames
     try:
-        elaboration = decode(Elaboration, answer[0], where="an elaboration from a job")
+        elaboration = decode(Elaboration, told, where="an elaboration from a job")
     except RecordError:
         return sanitize(protocol, subject)
     claimed = (
@@ -247,11 +259,9 @@ def _accepted(
     )  # fmt: skip
     asked = (
         request.contract.name, request.binding.kernel, request.contract.digest, request.closure,
-        specialization, digest_of(answer[1]),
+        request.specialization, digest_of(ir),
     )  # fmt: skip
-    if claimed != asked:
-        return sanitize(protocol, subject)
-    return Elaborated(elaboration, answer[1], result.isolation)
+    return sanitize(protocol, subject) if claimed != asked else Elaborated(elaboration, ir, result.isolation)
 
 
 def _failure(result: JobResult, stage: Stage, subject: Subject) -> CompilerTrace | None:

@@ -19,27 +19,21 @@ class DescribeRequest(Document, frozen=True, tag="tilegate.request.describe/1"):
 
 
 class ElaborateRequest(Document, frozen=True, tag="tilegate.request.elaborate/1"):
-    """Run one kernel's factory for each specialization. One job serves all of one closure."""
+    """Run one kernel's factory for one specialization."""
 
     contract: Contract
     closure: Digest
     binding: Binding
     files: tuple[SourceFile, ...]
-    specializations: tuple[Specialization, ...]
+    specialization: Specialization
 
 
-class CompileItem(Record, frozen=True):
-    """One library to be made. Its IR arrives as the input named by `elaboration.ir`."""
+class CompileRequest(Document, frozen=True, tag="tilegate.request.compile/1"):
+    """Turn IR, which arrives as the input `ir`, into one library. No user Python runs in this job."""
 
     elaboration: Elaboration
     target: Target
     identity: str
-
-
-class CompileRequest(Document, frozen=True, tag="tilegate.request.compile/1"):
-    """Turn IR into libraries. No user Python runs in this job; one job serves all of one closure."""
-
-    items: tuple[CompileItem, ...]
 
 
 class Failure(Record, frozen=True):

@@ -6,6 +6,7 @@ import click
 
 from tilegate.cli.build import build
 from tilegate.cli.doctor import doctor
+from tilegate.cli.drill import drill
 from tilegate.cli.evaluate import evaluate
 from tilegate.cli.explain import explain
 from tilegate.cli.output import Group
@@ -29,5 +30,5 @@ def commands() -> None:
     """
 
 
-for command in (build, evaluate, promote, status, explain, doctor, store):
+for command in (build, evaluate, promote, status, explain, doctor, drill, store):
     commands.add_command(command)

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from tilegate import pipeline
-from tilegate.cli.output import Bar, json_option, project_option, say, show
+from tilegate.cli.output import Bar, isolation_option, json_option, project_option, say, show
+from tilegate.records.isolation import Level
 
 
 @click.command()
@@ -13,15 +14,18 @@ from tilegate.cli.output import Bar, json_option, project_option, say, show
 @click.option(
     "-t", "--target", "targets", multiple=True, help="cpu:x86-64-v2|v3|v4; those of tilegate.toml by default."
 )
+@isolation_option
 @project_option
 @json_option
-def build(names: tuple[str, ...], targets: tuple[str, ...], folder: Path, as_json: bool) -> None:
+def build(
+    names: tuple[str, ...], targets: tuple[str, ...], level: Level, folder: Path, as_json: bool
+) -> None:
     """Turn reviewed source into artifacts, each step in a job of its own.
 
     NAMES are operators or kernels; without any, everything in tilegate.toml is built.
     """
     with Bar() as bar:
-        report = pipeline.build(folder, targets=targets, only=names, progress=bar.step)
+        report = pipeline.build(folder, targets=targets, only=names, level=level, progress=bar.step)
     for isolation in report.isolation:
         say(f"isolation of the build: {isolation}")
     show(report, as_json=as_json)

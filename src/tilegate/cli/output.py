@@ -17,6 +17,7 @@ from rich.progress import Progress
 
 from tilegate.errors import TilegateError, ToolError, UsageError
 from tilegate.records.canonical import encode
+from tilegate.records.isolation import Level
 from tilegate.records.report import Report
 from tilegate.report.terminal import render
 from tilegate.rules.spelling import did_you_mean
@@ -104,6 +105,21 @@ def project_option(function: F) -> F:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         default=Path(),
         help="Folder that holds tilegate.toml; the current one by default.",
+    )(function)
+
+
+def isolation_option(function: F) -> F:
+    def parse(_context: click.Context, _option: click.Parameter, value: str) -> Level:
+        return Level(value)
+
+    return click.option(
+        "--isolation",
+        "level",
+        type=click.Choice([Level.FULL.value, Level.REDUCED.value]),
+        default=Level.FULL.value,
+        show_default=True,
+        callback=parse,
+        help="How far jobs are kept apart. Policy refuses reduced by default when it promotes.",
     )(function)
 
 

@@ -19,7 +19,7 @@ from tilegate.records.canonical import decode, encode
 from tilegate.records.closure import SourceFile
 from tilegate.records.contract import DTYPES, Contract
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
-from tilegate.records.isolation import Isolation, Limits
+from tilegate.records.isolation import Isolation, JobPolicy, Level
 from tilegate.records.plan import Entry, Plan
 from tilegate.records.target import DeviceClass
 from tilegate.sandbox import Ending, Job, JobResult, last_words, run_job
@@ -63,7 +63,7 @@ def evaluate(
     device: DeviceClass,
     versions: dict[str, str],
     *,
-    limits: Limits = EVALUATE,
+    policy: JobPolicy = EVALUATE,
     progress: Progress = lambda _: None,
 ) -> Evaluation:
     """Run every entry of the plan and judge it.
@@ -78,11 +78,10 @@ def evaluate(
     for chunk in _chunks(subject.contract, numbered):
         if lost >= MAX_LOST_WORKERS:
             break
-        run = _run_artifact(subject, chunk, limits, MAX_LOST_WORKERS - lost)
+        run = _run_artifact(subject, chunk, policy, MAX_LOST_WORKERS - lost)
         lost += len(run.lost)
-        results += _judge_chunk(subject, chunk, run)
-        if isolation is None or run.isolation.level == "process":  # the weaker of two is what was in force
-            isolation = run.isolation
+        results += _judge_chunk(subject, chunk, run, policy.level)
+        isolation = run.isolation
         progress(len(results))
     if isolation is None:
         raise ToolError(
@@ -125,7 +124,7 @@ def _output_bytes(contract: Contract, entry: Entry) -> int:
     return total
 
 
-def _run_artifact(subject: Subject, chunk: Sequence[Numbered], limits: Limits, may_lose: int) -> _Run:
+def _run_artifact(subject: Subject, chunk: Sequence[Numbered], policy: JobPolicy, may_lose: int) -> _Run:
     """Run a chunk, starting another worker behind each entry that took one with it."""
     run: _Run | None = None
     rest = list(chunk)
@@ -140,7 +139,7 @@ def _run_artifact(subject: Subject, chunk: Sequence[Numbered], limits: Limits, m
             task="tilegate.evaluate.worker:work",
             inputs={"request": encode(request), "library": subject.library},
         )
-        result = run_job(job, limits)
+        result = run_job(job, policy)
         if run is None:
             run = _Run({}, {}, {}, result.isolation)
         begun = _sort_frames(result, run)
@@ -186,9 +185,9 @@ def _lost_entry(result: JobResult, begun: int | None, operator: str) -> EntryRes
     return EntryResult(index=begun, verdict=EntryVerdict.CRASHED, detail=detail)
 
 
-def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run) -> list[EntryResult]:
+def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run, level: Level) -> list[EntryResult]:
     ran = [one for one in chunk if one.index in run.facts]
-    expected = _run_reference(subject, ran) if ran else {}
+    expected = _run_reference(subject, ran, level) if ran else {}
     results = dict(run.lost)
     for one in ran:
         facts, (theirs, values) = run.facts[one.index], expected[one.index]
@@ -208,13 +207,15 @@ def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run) -> list
     return [results[index] for index in sorted(results)]
 
 
-def _run_reference(subject: Subject, ran: Sequence[Numbered]) -> dict[int, tuple[Facts, list[Expected]]]:
+def _run_reference(
+    subject: Subject, ran: Sequence[Numbered], level: Level
+) -> dict[int, tuple[Facts, list[Expected]]]:
     request = ReferenceRequest(
         contract=subject.contract, operator=subject.operator, files=subject.files, entries=tuple(ran)
     )
     inputs = {"request": encode(request)}
     inputs |= {f"source.{i}": subject.sources[file.digest] for i, file in enumerate(subject.files)}
-    result = run_job(Job(task="tilegate.evaluate.reference:work", inputs=inputs), REFERENCE)
+    result = run_job(Job(task="tilegate.evaluate.reference:work", inputs=inputs), REFERENCE.at(level))
     if result.ending is not Ending.FINISHED:
         raise ToolError(
             "the reference could not be run",

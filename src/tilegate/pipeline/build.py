@@ -5,34 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate.build.bindings import expand
-from tilegate.build.jobs import Built, Elaborated
 from tilegate.build.toolchain import read_toolchain
 from tilegate.errors import BindingError
+from tilegate.pipeline.family import Bench, Kernel, Progress, families
 from tilegate.pipeline.opened import Opened, open_project
 from tilegate.pipeline.tools import TOOLS, Tools
-from tilegate.records.artifact import Manifest
-from tilegate.records.canonical import digest_of, encode
-from tilegate.records.closure import Binding, Closure, Specialization
-from tilegate.records.contract import Contract
+from tilegate.records.closure import Binding
 from tilegate.records.declaration import Declaration
-from tilegate.records.isolation import Isolation
+from tilegate.records.isolation import Isolation, Level
 from tilegate.records.report import BuildLine, BuildReport
 from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace
 from tilegate.rules.sanitize import tell
 from tilegate.rules.spelling import did_you_mean
-from tilegate.sandbox import stop_jobs
+from tilegate.sandbox import DESCRIBE, stop_jobs
 from tilegate.store.files import store_error
 
-Progress = Callable[[str], None]
-
 Done = tuple[list[BuildLine], list[Isolation]]
-"""Of one kernel."""
+"""Of some kernels."""
 
 PROBE_BYTES = 1 << 16
 """Less room than this is too little for any artifact."""
@@ -41,25 +35,12 @@ STOPPING_S = 0.05
 """Between two looks at what still runs after Ctrl-C."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    """One binding, ready to be built."""
-
-    closure: Closure
-    sources: dict[str, bytes]
-    declared: Declaration
-    specializations: tuple[Specialization, ...]
-
-    @property
-    def contract(self) -> Contract:
-        return self.declared.contract
-
-
 def build(
     folder: Path,
     *,
     targets: Sequence[str] = (),
     only: Sequence[str] = (),
+    level: Level = Level.FULL,
     progress: Progress = lambda _: None,
     tools: Tools = TOOLS,
 ) -> BuildReport:
@@ -67,16 +48,26 @@ def build(
 
     Raises:
         UsageError: project, binding or target; before any job is started.
-        ToolError: the workspace cannot be written.
+        ToolError: the workspace cannot be written, or jobs cannot be isolated as `level` asks.
     """
     opened = open_project(folder, only=only)
     wanted = tuple(Target.parse(t) for t in targets) or opened.targets
     toolchain = read_toolchain()
     _writable(opened)
-    kernels = _prepare(opened, toolchain, progress, tools)
-    done = _each(kernels, lambda k: _build_kernel(opened, k, wanted, toolchain, progress, tools))
-    isolation = dict.fromkeys(i for _, used in done for i in used)
-    return BuildReport(lines=tuple(line for lines, _ in done for line in lines), isolation=tuple(isolation))
+    kernels = _prepare(opened, toolchain, level, progress, tools)
+    groups = families(kernels)
+    cores = len(os.sched_getaffinity(0))
+    bench = Bench(
+        opened=opened, targets=wanted, toolchain=toolchain, level=level,
+        parallel=max(1, cores // max(1, len(groups))), progress=progress, tools=tools,
+    )  # fmt: skip
+    done = _each(groups, bench.build, cores)
+    order = {(k.contract.name, k.closure.binding.kernel): place for place, k in enumerate(kernels)}
+    lines = sorted(
+        (line for lines, _ in done for line in lines), key=lambda one: order[one.operator, one.kernel]
+    )
+    isolation = dict.fromkeys(one for _, used in done for one in used)
+    return BuildReport(lines=tuple(lines), isolation=tuple(isolation))
 
 
 def _writable(opened: Opened) -> None:
@@ -98,10 +89,10 @@ def _writable(opened: Opened) -> None:
         ) from None
 
 
-def _each(kernels: Sequence[_Kernel], work: Callable[[_Kernel], Done]) -> list[Done]:
-    """Work on kernels side by side. Ctrl-C ends the jobs that run, and nothing else is begun."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        going = [pool.submit(work, kernel) for kernel in kernels]
+def _each(groups: Sequence[list[Kernel]], work: Callable[[list[Kernel]], Done], at_once: int) -> list[Done]:
+    """Work on families side by side. Ctrl-C ends the jobs that run, and nothing else is begun."""
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
+        going = [pool.submit(work, group) for group in groups]
         try:
             return [one.result() for one in going]
         except KeyboardInterrupt:
@@ -115,7 +106,9 @@ def _each(kernels: Sequence[_Kernel], work: Callable[[_Kernel], Done]) -> list[D
                 one.cancel()
 
 
-def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress, tools: Tools) -> list[_Kernel]:
+def _prepare(
+    opened: Opened, toolchain: Toolchain, level: Level, progress: Progress, tools: Tools
+) -> list[Kernel]:
     """Closures and contracts. Operators are described in a job only where the workspace lacks them."""
     closures = [(binding, *opened.closure(binding)) for binding in opened.bindings]
     there = {d.contract.digest: d for _, d in opened.workspace.declarations()}
@@ -126,17 +119,17 @@ def _prepare(opened: Opened, toolchain: Toolchain, progress: Progress, tools: To
     declared: dict[str, Declaration] | None = None
     if any(closure.digest not in known for _, closure, _ in closures):
         progress("reading contracts")
-        declared = _describe(opened, tools)
-    kernels: list[_Kernel] = []
+        declared = _describe(opened, level, tools)
+    kernels: list[Kernel] = []
     for binding, closure, sources in closures:
         declaration = known[closure.digest] if declared is None else _declaration(opened, binding, declared)
-        kernels.append(_Kernel(closure, sources, declaration, expand(binding, declaration.contract)))
+        kernels.append(Kernel(closure, sources, declaration, expand(binding, declaration.contract)))
     return kernels
 
 
-def _describe(opened: Opened, tools: Tools) -> dict[str, Declaration]:
+def _describe(opened: Opened, level: Level, tools: Tools) -> dict[str, Declaration]:
     files, sources = opened.operator_files()
-    found = tools.describe(opened.project.operators, files, sources)
+    found = tools.describe(opened.project.operators, files, sources, policy=DESCRIBE.at(level))
     if isinstance(found, CompilerTrace):
         sentence, hint = tell(found)
         by_hand = f": python -c 'import {', '.join(opened.project.operators)}'" if "by hand" in hint else ""
@@ -172,110 +165,4 @@ def _declaration(opened: Opened, binding: Binding, declared: dict[str, Declarati
         where=binding.factory,
         why=f"the modules under `operators` declare: {', '.join(known) or 'nothing'}",
         next_step=mend,
-    )
-
-
-def _build_kernel(
-    opened: Opened,
-    kernel: _Kernel,
-    targets: Sequence[Target],
-    toolchain: Toolchain,
-    progress: Progress,
-    tools: Tools,
-) -> Done:
-    ready = _ready(opened, kernel, toolchain)
-    missing = [s for s in kernel.specializations if any((str(s), str(t)) not in ready for t in targets)]
-    lines = [
-        _line(kernel, s, t, ready[str(s), str(t)], cached=True)
-        for s in kernel.specializations
-        for t in targets
-        if s not in missing
-    ]
-    if not missing:
-        return lines, []
-    name = kernel.closure.binding.kernel
-    progress(f"{name}: running its factory")
-    elaborated = tools.elaborate(kernel.closure, kernel.contract, missing, kernel.sources)
-    good = [one for one in elaborated if isinstance(one, Elaborated)]
-    progress(f"{name}: compiling {len(good)} x {len(targets)}")
-    built = iter(tools.compile(good, targets, toolchain) if good else [])
-    isolation: list[Isolation] = []
-    with opened.workspace.writing():
-        _store_inputs(opened, kernel, good)
-        for specialization, one in zip(missing, elaborated, strict=True):
-            for target in targets:
-                outcome = next(built) if isinstance(one, Elaborated) else one
-                lines.append(_record(opened, kernel, specialization, target, outcome))
-                if isinstance(outcome, Built):
-                    isolation += outcome.manifest.isolation
-    return lines, isolation
-
-
-def _store_inputs(opened: Opened, kernel: _Kernel, elaborated: Sequence[Elaborated]) -> None:
-    """What manifests name, before any manifest, and also where it is there already: gc may have seen it so."""
-    for data in (*kernel.sources.values(), *(one.ir for one in elaborated)):
-        opened.workspace.blobs.put(data)
-    opened.workspace.record(kernel.closure)
-    opened.workspace.record(kernel.declared)
-
-
-def _ready(
-    opened: Opened, kernel: _Kernel, toolchain: Toolchain
-) -> dict[tuple[str, str], tuple[str, Manifest]]:
-    """Artifacts of this very closure and toolchain that are already there, by specialization and target.
-
-    With all that they name: what is missing is made again.
-    """
-    has = opened.workspace.blobs.has
-    if not all(map(has, (kernel.closure.digest, digest_of(encode(kernel.declared)), *kernel.sources))):
-        return {}
-    return {
-        (str(m.elaboration.specialization), str(m.target)): (digest, m)
-        for digest, m in opened.workspace.manifests(kernel.contract.name)
-        if m.elaboration.closure == kernel.closure.digest
-        and m.elaboration.contract == kernel.contract.digest
-        and m.toolchain == toolchain
-        and has(m.library.digest)
-        and has(m.elaboration.ir)
-    }
-
-
-def _record(
-    opened: Opened,
-    kernel: _Kernel,
-    specialization: Specialization,
-    target: Target,
-    outcome: Built | CompilerTrace,
-) -> BuildLine:
-    if isinstance(outcome, CompilerTrace):
-        opened.workspace.record(outcome)
-        return BuildLine(
-            operator=kernel.contract.name,
-            kernel=kernel.closure.binding.kernel,
-            specialization=specialization,
-            target=str(target),
-            trace=outcome,
-        )
-    opened.workspace.blobs.put(outcome.library)
-    blob = opened.workspace.record(outcome.manifest)
-    return _line(kernel, specialization, target, (blob.digest, outcome.manifest), cached=False)
-
-
-def _line(
-    kernel: _Kernel,
-    specialization: Specialization,
-    target: Target,
-    found: tuple[str, Manifest],
-    *,
-    cached: bool,
-) -> BuildLine:
-    digest, manifest = found
-    return BuildLine(
-        operator=kernel.contract.name,
-        kernel=kernel.closure.binding.kernel,
-        specialization=specialization,
-        target=str(target),
-        manifest=digest,
-        size=manifest.library.size,
-        cached=cached,
     )

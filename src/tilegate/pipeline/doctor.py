@@ -8,17 +8,18 @@ import shutil
 import sqlite3
 import sys
 
+from tilegate.errors import SandboxError
 from tilegate.processor import local_processor
 from tilegate.records.report import Check, DoctorReport
-from tilegate.sandbox import Ending, Job, run_job
-from tilegate.sandbox.policy import DESCRIBE
+from tilegate.sandbox import DESCRIBE, Ending, Job, Level, bubblewrap, landlock, run_job, seccomp
+from tilegate.sandbox.missing import MENDS
 
 SERVING, BUILDING = "serving", "building"
 
 
 def doctor() -> DoctorReport:
     """Look at the machine, the packages and the isolation that a job really gets."""
-    return DoctorReport(checks=(*_python(), *_packages(), *_tools(), _processor(), _isolation()))
+    return DoctorReport(checks=(*_python(), *_packages(), *_tools(), _processor(), *_isolation()))
 
 
 def probe(inputs: object, emit: object) -> None:
@@ -116,14 +117,28 @@ def _processor() -> Check:
     )
 
 
-def _isolation() -> Check:
-    result = run_job(Job(task="tilegate.pipeline.doctor:probe", inputs={}), DESCRIBE)
-    good = result.ending is Ending.FINISHED and result.isolation.level == "namespaces"
-    mend = "run where unprivileged user namespaces are allowed, or as root"
-    return Check(
-        name="isolation of jobs",
-        ok=good,
-        found=str(result.isolation),
-        mend="" if good else mend,
-        needed_for=BUILDING,
-    )
+def _isolation() -> list[Check]:
+    """The pieces of the sandbox, and whether they hold together: what stops a job is told in the same words."""
+    bwrap, abi = bubblewrap.program(), landlock.abi()
+    pieces = {
+        "bubblewrap": (bwrap is not None, bubblewrap.version(bwrap) if bwrap else "absent"),
+        "landlock": (abi > 0, f"ABI {abi}" if abi else "absent"),
+        "seccomp": (seccomp.available(), "filters" if seccomp.available() else "absent"),
+    }
+    found = [
+        Check(name=name, ok=ok, found=said, mend="" if ok else MENDS[name], needed_for=BUILDING)
+        for name, (ok, said) in pieces.items()
+    ]
+    return [*found, *(_trial(level) for level in (Level.FULL, Level.REDUCED))]
+
+
+def _trial(level: Level) -> Check:
+    name = f"isolation {level.value}"
+    try:
+        result = run_job(Job(task="tilegate.pipeline.doctor:probe", inputs={}), DESCRIBE.at(level))
+    except SandboxError as error:
+        return Check(name=name, ok=False, found=error.why, mend=error.next_step, needed_for=BUILDING)
+    good = result.ending is Ending.FINISHED
+    mend = "" if good else "look at what the job printed: tilegate drill sandbox"
+    return Check(name=name, ok=good, found=str(result.isolation), mend=mend, needed_for=BUILDING)
+

@@ -19,7 +19,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import encode
 from tilegate.records.closure import Closure
 from tilegate.records.evaluation import EntryVerdict, Evaluation
-from tilegate.records.isolation import Limits
+from tilegate.records.isolation import JobPolicy
 from tilegate.records.plan import Entry, Plan
 from tilegate.records.report import EvaluateLine, EvaluateReport
 from tilegate.records.target import DeviceClass, runs_on
@@ -36,7 +36,7 @@ def evaluate(
     folder: Path,
     *,
     only: Sequence[str] = (),
-    limits: Limits = EVALUATE,
+    policy: JobPolicy = EVALUATE,
     progress: Progress = lambda *_: None,
     tools: Tools = TOOLS,
 ) -> EvaluateReport:
@@ -56,8 +56,9 @@ def evaluate(
             next_step="tilegate build",
         )
     device = local_processor()
-    lines = [_evaluate_one(opened, digest, m, device, limits, progress, tools) for digest, m in current]
-    return EvaluateReport(device=device, lines=tuple(lines))
+    done = [_evaluate_one(opened, digest, m, device, policy, progress, tools) for digest, m in current]
+    isolation = dict.fromkeys(evaluation.isolation for _, evaluation in done if evaluation is not None)
+    return EvaluateReport(device=device, lines=tuple(line for line, _ in done), isolation=tuple(isolation))
 
 
 def evidence(opened: Opened, manifest: str) -> list[tuple[str, Plan, Evaluation]]:
@@ -85,13 +86,13 @@ def _evaluate_one(
     digest: str,
     manifest: Manifest,
     device: DeviceClass,
-    limits: Limits,
+    policy: JobPolicy,
     progress: Progress,
     tools: Tools,
-) -> EvaluateLine:
+) -> tuple[EvaluateLine, Evaluation | None]:
     built = manifest.elaboration
     if not runs_on(manifest.target, device):
-        return _line(digest, manifest, None, None)
+        return _line(digest, manifest, None, None), None
     declared = opened.declaration(built.contract)
     closure = opened.workspace.load(Closure, built.closure)
     plan = make_plan(
@@ -118,11 +119,11 @@ def _evaluate_one(
         plan,
         device,
         _versions(),
-        limits=limits,
+        policy=policy,
         progress=lambda done: progress(name, done, len(plan.entries)),
     )
     recorded = _record(opened, plan, evaluation)
-    return _line(digest, manifest, (recorded, evaluation), plan)
+    return _line(digest, manifest, (recorded, evaluation), plan), evaluation
 
 
 def _record(opened: Opened, plan: Plan, evaluation: Evaluation) -> str:

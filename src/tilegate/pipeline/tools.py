@@ -6,26 +6,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilegate.build.jobs import Built, Elaborated, compile_artifacts, describe, elaborate
+from tilegate.build.jobs import Asked, Built, Elaborated, compile_artifacts, describe, elaborate
 from tilegate.evaluate.run import Subject
 from tilegate.evaluate.run import evaluate as run_plan
-from tilegate.records.closure import Closure, SourceFile, Specialization
-from tilegate.records.contract import Contract
+from tilegate.records.closure import SourceFile
 from tilegate.records.declaration import Declaration
 from tilegate.records.evaluation import Evaluation
-from tilegate.records.isolation import Limits
+from tilegate.records.isolation import JobPolicy
 from tilegate.records.plan import Plan
 from tilegate.records.target import DeviceClass, Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace
 
-Describe = Callable[
-    [Sequence[str], Sequence[SourceFile], Mapping[str, bytes]], list[Declaration] | CompilerTrace
-]
-Elaborate = Callable[
-    [Closure, Contract, Sequence[Specialization], Mapping[str, bytes]], list[Elaborated | CompilerTrace]
-]
-Compile = Callable[[Sequence[Elaborated], Sequence[Target], Toolchain], list[Built | CompilerTrace]]
+
+class Describe(Protocol):
+    def __call__(
+        self,
+        modules: Sequence[str],
+        files: Sequence[SourceFile],
+        sources: Mapping[str, bytes],
+        *,
+        policy: JobPolicy,
+    ) -> list[Declaration] | CompilerTrace: ...
+
+
+class Elaborate(Protocol):
+    def __call__(
+        self, asked: Sequence[Asked], sources: Mapping[str, bytes], *, policy: JobPolicy, parallel: int
+    ) -> list[Elaborated | CompilerTrace]: ...
+
+
+class Compile(Protocol):
+    def __call__(
+        self,
+        asked: Sequence[tuple[Elaborated, Target]],
+        toolchain: Toolchain,
+        *,
+        policy: JobPolicy,
+        parallel: int,
+    ) -> list[Built | CompilerTrace]: ...
 
 
 class RunPlan(Protocol):
@@ -36,7 +55,7 @@ class RunPlan(Protocol):
         device: DeviceClass,
         versions: dict[str, str],
         *,
-        limits: Limits,
+        policy: JobPolicy,
         progress: Callable[[int], None],
     ) -> Evaluation: ...
 

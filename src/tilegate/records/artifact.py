@@ -44,7 +44,7 @@ class Elaboration(Document, frozen=True, tag="tilegate.elaboration/1"):
     ir: Digest
 
 
-class Manifest(Document, frozen=True, tag="tilegate.manifest/1"):
+class Manifest(Document, frozen=True, tag="tilegate.manifest/2"):
     """Beside every artifact: ABI, symbols, tiles, target, toolchain, isolation, digests of all inputs."""
 
     abi: str

@@ -52,7 +52,7 @@ class EntryResult(Record, frozen=True):
     """A name, never data: the tensor concerned, a signal, a miss reason."""
 
 
-class Evaluation(Document, frozen=True, tag="tilegate.evaluation/1"):
+class Evaluation(Document, frozen=True, tag="tilegate.evaluation/2"):
     contract: Digest
     manifest: Digest
     library: Digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from tilegate.records.canonical import Record
+from tilegate.records.isolation import Level
 
 
 class Density(enum.Enum):
@@ -22,5 +23,5 @@ class Policy(Record, frozen=True):
     """Below it a box is an anecdote, not evidence."""
     same_processor_model: bool = False
     """True: an artifact serves only the processor models that it was evaluated on."""
-    isolation: tuple[str, ...] = ("namespaces", "process")
+    isolation: tuple[Level, ...] = (Level.FULL,)
     """Levels accepted for build and evaluation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilegate.records.canonical import Document, Record
 from tilegate.records.closure import Specialization
+from tilegate.records.drill import DrillReport
 from tilegate.records.isolation import Isolation
 from tilegate.records.plan import Workload
 from tilegate.records.target import DeviceClass
@@ -56,6 +57,8 @@ class EvaluateReport(Document, frozen=True, tag="tilegate.report.evaluate/1"):
 
     device: DeviceClass
     lines: tuple[EvaluateLine, ...]
+    isolation: tuple[Isolation, ...]
+    """Of the workers, each once."""
 
     @property
     def accepted(self) -> bool:
@@ -188,4 +191,13 @@ class StoreReport(Document, frozen=True, tag="tilegate.report.store/1"):
         return not self.faults
 
 
-Report = BuildReport | EvaluateReport | PromoteReport | Matrix | ExplainReport | DoctorReport | StoreReport
+Report = (
+    BuildReport
+    | EvaluateReport
+    | PromoteReport
+    | Matrix
+    | ExplainReport
+    | DoctorReport
+    | StoreReport
+    | DrillReport
+)

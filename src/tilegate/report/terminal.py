@@ -8,6 +8,7 @@ from typing import TypeVar
 from rich.console import RenderableType
 from rich.text import Text
 
+from tilegate.records.drill import DrillReport
 from tilegate.records.report import (
     BuildLine,
     BuildReport,
@@ -22,6 +23,7 @@ from tilegate.records.report import (
     Report,
     StoreReport,
 )
+from tilegate.report.drill import drill_parts
 from tilegate.report.table import Table
 from tilegate.rules.sanitize import tell
 
@@ -54,6 +56,8 @@ def render(report: Report) -> Iterator[RenderableType]:
             yield _doctor(report)
         case StoreReport():
             yield from _store(report)
+        case DrillReport():
+            yield from drill_parts(report)
 
 
 def _ordered(lines: Iterable[L]) -> list[L]:

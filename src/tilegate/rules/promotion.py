@@ -10,6 +10,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import Blob, Digest, Record, digest_of, encode
 from tilegate.records.contract import Contract
 from tilegate.records.evaluation import EntryVerdict, Evaluation
+from tilegate.records.isolation import Level
 from tilegate.records.plan import Plan
 from tilegate.records.policy import Policy
 from tilegate.records.release import Candidate, Release
@@ -132,11 +133,12 @@ def _digest_faults(item: Promotable) -> Iterator[Reason]:
             )
 
 
-def _isolation_fault(done: str, levels: Iterable[str], policy: Policy, command: str) -> Reason:
-    found = ", ".join(sorted(levels)) or "nothing recorded"
+def _isolation_fault(done: str, levels: Iterable[Level], policy: Policy, command: str) -> Reason:
+    found = ", ".join(sorted(level.value for level in levels)) or "nothing recorded"
+    accepted = ", ".join(level.value for level in policy.isolation) or "none"
     return Reason(
         code="ISOLATION",
-        message=f"it was {done} in isolation of level {found}; policy accepts {', '.join(policy.isolation) or 'none'}",
+        message=f"it was {done} in isolation of level {found}; policy accepts {accepted}",
         next_step=f"{command} where that is available, or accept the level in [policy] of tilegate.toml",
     )
 

@@ -232,6 +232,12 @@ TEMPLATES: dict[str, Template] = {
         "the job took longer than it may",
         "look for a loop that never ends in the module or its factory",
     ),
+    "job-memory": Template(
+        E.MEMORY, "the job's processes held too much memory together", "make tiles or unrolled loops smaller"
+    ),
+    "job-processes": Template(
+        E.MEMORY, "the job ran too many processes at once", "look for what the factory starts"
+    ),
     "job-silent": Template(E.SILENT, "the job said nothing for too long", "look for a loop that never ends"),
     "job-protocol": Template(
         E.PROTOCOL,

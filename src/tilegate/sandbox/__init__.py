@@ -1,24 +1,29 @@
-"""The one door to a subprocess: `run_job(job, limits) -> JobResult`.
+"""The one door to a subprocess: `run_job(job, policy) -> JobResult`.
 
-A job finds honest faults: a crash, a hang, a flood of output cannot reach the caller. It is not yet a wall
-against a malicious author: the file system is visible to it. `JobResult.isolation` says what was in force.
+Whatever runs somebody's Python, a compiler or an artifact under test runs behind it, in the isolation that the
+policy asks for, or not at all. `JobResult.isolation` says what was in force.
 """
 
+from tilegate.records.isolation import JobPolicy, Level
 from tilegate.sandbox.job import Ending, Job, JobResult, last_words
-from tilegate.sandbox.policy import COMPILE, DESCRIBE, ELABORATE, EVALUATE, REFERENCE
-from tilegate.sandbox.run import JobStopped, run_job, stop_jobs
+from tilegate.sandbox.policy import COMPILE, DESCRIBE, DRILL, ELABORATE, EVALUATE, REFERENCE
+from tilegate.sandbox.run import JobStopped, run_job, run_jobs, stop_jobs
 
 __all__ = [
     "COMPILE",
     "DESCRIBE",
+    "DRILL",
     "ELABORATE",
     "EVALUATE",
     "REFERENCE",
     "Ending",
     "Job",
+    "JobPolicy",
     "JobResult",
     "JobStopped",
+    "Level",
     "last_words",
     "run_job",
+    "run_jobs",
     "stop_jobs",
 ]

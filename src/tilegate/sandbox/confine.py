@@ -1,7 +1,6 @@
-"""What a child asks the kernel for before it runs anything that is not ours. Linux, through ctypes.
+"""What the child asks the kernel for before it runs anything that is not ours, and what came of it.
 
-Three ways in, the first that works: namespaces as root; namespaces inside a user namespace; none. Whether it
-worked is measured afterwards, by comparing with the parent's namespaces, and never assumed.
+Nothing is assumed: namespaces are compared with the parent's, and a piece that cannot be had is told by name.
 """
 
 from __future__ import annotations
@@ -11,21 +10,30 @@ import os
 import resource
 import signal
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
-from tilegate.records.isolation import Isolation, Limits
+from tilegate.records.isolation import Isolation, Level, Limits
+from tilegate.sandbox import landlock, seccomp
+from tilegate.sandbox.control import Lacking, Order
 
-KINDS = ("net", "pid")
-"""Namespaces that `Isolation` speaks of."""
-OPEN_FILES = 256
-"""A TileLang build passed with 64; an evaluation may hold many libraries."""
+KINDS = ("net", "pid", "mnt", "user", "ipc", "uts", "cgroup")
+"""Namespaces that must be the job's own under `full`."""
+LEAST_LANDLOCK = 1
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+FACTS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/self", "/proc/sys/vm/overcommit_memory")
+"""Read of the host's /proc by libraries while they start. The rest of it tells about other processes."""
 
-_NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_CAPABILITY_VERSION_3 = 0x20080522
-_CAP_DAC_READ_SEARCH = 1 << 2
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 38, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unavailable(Exception):  # noqa: N818 - carried to the parent as the record it holds
+    """A piece of the isolation that was asked for cannot be had here."""
+
+    def __init__(self, piece: str, why: str) -> None:
+        super().__init__(piece, why)
+        self.lacking = Lacking(piece=piece, why=why)
 
 
 def namespaces() -> dict[str, str]:
@@ -39,105 +47,111 @@ def namespaces() -> dict[str, str]:
     return found
 
 
-def measure(parents: Mapping[str, str]) -> Isolation:
-    """The isolation in force in this process, against the namespaces of the one that started the job.
+def confine(order: Order) -> Isolation:
+    """Put this process behind the walls of its level, for good, and measure them.
 
-    A namespace that cannot be read on either side counts as shared.
+    Raises:
+        Unavailable: one of them cannot be had.
     """
-    own = namespaces()
-    apart = {kind: kind in own and kind in parents and own[kind] != parents[kind] for kind in KINDS}
+    apart = _apart(order.parents)
+    if order.level is Level.FULL and (shared := [kind for kind in KINDS if not apart[kind]]):
+        raise Unavailable("namespaces", f"shared with the host: {', '.join(shared)}")
+    forbid_new_privileges()
+    adopt_orphans()
+    _limit(order.limits, own_user=order.own_user)
+    abi = 0 if order.level is Level.NONE else _fence_files(order, own_proc=apart["pid"])
+    if order.level is not Level.NONE:
+        _filter_calls()
     return Isolation(
-        level="namespaces" if all(apart.values()) else "process",
-        network=not apart["net"],
+        level=order.level,
+        network=not apart["net"] and not _filtered(),
         own_pids=apart["pid"],
-        uid=os.getuid(),
+        own_files=apart["mnt"] and order.level is Level.FULL,
+        filtered=_filtered(),
+        landlock=abi,
+        uid=order.uid,
     )
 
 
-def die_with_parent() -> None:
-    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with(parent: int) -> None:
+    """End when the parent ends, whatever this process does."""
+    end_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def end_with_parent() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def forbid_new_privileges() -> None:
-    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
-def limit(limits: Limits) -> None:
-    """Resource limits of this process and of each that it starts; never above what is already in force."""
+def adopt_orphans() -> None:
+    """What a task leaves running stays below this process, where it is found and ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _apart(parents: Mapping[str, str]) -> dict[str, bool]:
+    """Which namespaces are this process's own. One that cannot be read on either side counts as shared."""
+    own = namespaces()
+    return {kind: kind in own and kind in parents and own[kind] != parents[kind] for kind in KINDS}
+
+
+def _limit(limits: Limits, *, own_user: bool) -> None:
+    """Resource limits of this process and of each that it starts; never above what is already in force.
+
+    The kernel counts processes for each user. A person runs other programs too, so where a job has no user of
+    its own only the parent's count bounds it.
+    """
+    if own_user:
+        _cap(resource.RLIMIT_NPROC, limits.processes)
     for what, wanted in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(what)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(what, (value, value))
+        _cap(what, wanted)
 
 
-def enter_namespaces() -> bool:
-    """Give the next child of this process its own pids, and this one its own network, IPC and host name.
+def _cap(what: int, wanted: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(what, (value, value))
 
-    Returns:
-        Whether it did. If not, nothing has changed.
-    """
-    apart = _NEWNET | _NEWPID | _NEWIPC | _NEWUTS
+
+def _fence_files(order: Order, *, own_proc: bool) -> int:
+    proc = ["/proc"] if own_proc else FACTS
+    shared = ["/dev/shm"] if order.level is Level.FULL else []  # noqa: S108 - the job's own there
+    present = [Path(path) for path in (*order.reads, *proc) if Path(path).exists()]
+    devices = [Path(path) for path in DEVICES if Path(path).exists()]
     try:
-        _call("unshare", apart)
-    except OSError:
-        # A user namespace without its map would leave us nobody, so the whole way is walked by a child first.
-        scout = os.fork()
-        if not scout:
-            os._exit(0 if _enter_as_user(apart) else 1)
-        return os.waitpid(scout, 0)[1] == 0 and _enter_as_user(apart)
-    return True
+        abi = landlock.restrict(present, [Path(order.scratch), *map(Path, shared)], devices=devices)
+    except OSError as error:
+        raise Unavailable("landlock", error.strerror or str(error)) from None
+    if abi < LEAST_LANDLOCK:
+        raise Unavailable("landlock", "this kernel has none")
+    return abi
 
 
-def _enter_as_user(apart: int) -> bool:
-    uid, gid = os.geteuid(), os.getegid()
+def _filter_calls() -> None:
     try:
-        _call("unshare", _NEWUSER | apart)
-        for name, line in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
-            descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
-            os.write(descriptor, line.encode())
-            os.close(descriptor)
-    except OSError:
-        return False
-    return True
+        seccomp.install()
+    except OSError as error:
+        raise Unavailable("seccomp", error.strerror or str(error)) from None
+    if not _filtered():
+        raise Unavailable("seccomp", "the kernel took the filter and does not apply it")
 
 
-class _CapHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+def _filtered() -> bool:
+    """Whether a filter of system calls is in force here."""
+    lines = Path("/proc/thread-self/status").read_text().splitlines()
+    return any(line.split() == ["Seccomp:", "2"] for line in lines)
 
 
-class _CapData(ctypes.Structure):
-    _fields_ = (
-        ("effective", ctypes.c_uint32),
-        ("permitted", ctypes.c_uint32),
-        ("inheritable", ctypes.c_uint32),
-    )
-
-
-def drop_capabilities() -> None:
-    """Root without its powers: it cannot rejoin the host's namespaces or look into the host's processes.
-
-    Reading stays: in a container the user's files often belong to another uid.
-    """
-    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
-    data = (_CapData * 2)()
-    _call("capget", ctypes.byref(header), data)
-    kept = data[0].permitted & _CAP_DAC_READ_SEARCH
-    data[0] = _CapData(kept, kept, 0)
-    data[1] = _CapData(0, 0, 0)
-    _call("capset", ctypes.byref(header), data)
-
-
-def _call(name: str, *arguments: Any) -> None:
-    words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
-    if getattr(_libc, name)(*words) != 0:
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
+        raise OSError(number, f"prctl: {os.strerror(number)}")

@@ -1,12 +1,11 @@
 """Frames: the only thing that crosses the wall of a job. Pure: bytes in, frames out.
 
-    stream = [isolation] frame* end
+    stream = frame* end
     frame  = magic, length of the header (2 bytes, big endian), header, blob
     header = canonical JSON: {"name":"...","size":...}
 
-`isolation` comes from the trusted start of the child, before the task is imported, and only there. `end` has
-no blob, and nothing follows it. Names may repeat (progress does). A reader trusts nothing and stops for good
-at the first rule that is broken. Nothing here is ever pickled.
+`end` has no blob, and nothing follows it. Names may repeat (progress does). A reader trusts nothing and stops
+for good at the first rule that is broken. Nothing here is ever pickled.
 """
 
 from __future__ import annotations
@@ -18,16 +17,12 @@ from msgspec import Meta
 
 from tilegate.errors import RecordError
 from tilegate.records.canonical import Record, decode, encode
-from tilegate.records.isolation import Isolation
 
 MAGIC = b"TGF1"
 PREFIX_BYTES = len(MAGIC) + 2
 HEADER_BYTES = 256
 """A name has at most 64 characters; the rest is the JSON around it."""
-ISOLATION_BYTES = 4096
-ISOLATION = "isolation"
 END = "end"
-RESERVED = (ISOLATION, END)
 
 
 class Header(Record, frozen=True):
@@ -57,19 +52,16 @@ class FrameReader:
     """Takes a stream in pieces of any size.
 
     Attributes:
-        isolation: what the first frame said, or None.
         ended: whether the end frame has arrived.
         fault: the rule that was broken, or None. From then on everything is ignored.
     """
 
     def __init__(self, *, frame_bytes: int, total_bytes: int, frames: int) -> None:
-        self.isolation: Isolation | None = None
         self.ended = False
         self.fault: Fault | None = None
         self._frame_bytes = frame_bytes
         self._bytes_left = total_bytes
         self._frames_left = frames
-        self._first = True
         self._header: Header | None = None
         self._buffer = bytearray()
 
@@ -135,9 +127,6 @@ class FrameReader:
     def _judge_header(self, header: Header) -> Fault | None:
         if header.name == END:
             return Fault("the end frame carries a blob") if header.size else None
-        if header.name == ISOLATION:
-            in_place = self._first and header.size <= ISOLATION_BYTES
-            return None if in_place else Fault("an isolation frame that is not the first, or is too large")
         if header.size > self._frame_bytes:
             return Fault(
                 f"a frame of {header.size} bytes, where {self._frame_bytes} are allowed", too_large=True
@@ -152,14 +141,8 @@ class FrameReader:
 
     def _complete(self, header: Header) -> tuple[str, bytes] | None:
         blob = bytes(self._buffer)
-        self._header, self._buffer, self._first = None, bytearray(), False
+        self._header, self._buffer = None, bytearray()
         if header.name == END:
             self.ended = True
-            return None
-        if header.name == ISOLATION:
-            try:
-                self.isolation = decode(Isolation, blob, where="the isolation frame")
-            except RecordError as error:
-                self.fault = Fault(f"the isolation frame is not one: {error.why}")
             return None
         return header.name, blob

@@ -1,4 +1,4 @@
-"""A job, what became of it, and the order that its process is started with."""
+"""A job, and what became of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilegate.records.canonical import Record
-from tilegate.records.isolation import Isolation, Limits
+from tilegate.records.isolation import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class Job:
     """
     inputs: Mapping[str, bytes]
     import_paths: tuple[str, ...] = ()
-    """More entries at the end of `sys.path`."""
+    """More entries at the end of `sys.path`, to be read."""
 
 
 class Ending(enum.Enum):
@@ -36,6 +35,10 @@ class Ending(enum.Enum):
     """Ended by `Limits.wall_s`."""
     SILENT = "silent"
     """Ended by `Limits.silence_s`."""
+    MEMORY = "memory"
+    """Ended by `Limits.job_bytes`: all its processes together."""
+    PROCESSES = "processes"
+    """Ended by `Limits.processes`."""
     PROTOCOL = "protocol"
     """What it sent is no stream of frames."""
     TOO_LARGE = "too_large"
@@ -58,7 +61,7 @@ class JobResult:
     output_total: int
     """Bytes printed, kept or not."""
     isolation: Isolation
-    """Measured inside, before the task was imported."""
+    """Measured inside, before anything foreign ran."""
     wall_s: float
 
 
@@ -68,16 +71,3 @@ def last_words(output: bytes) -> str:
     said = [line for line in lines if line.strip() and not line.startswith((" ", "next: "))]
     words = said[-1].removeprefix("tilegate.errors.")[:200] if said else ""
     return "".join(c for c in words if c.isprintable())  # a job must not move the cursor of a terminal
-
-
-class Order(Record, frozen=True):
-    """What the trusted start of the child is told, as its argument."""
-
-    task: str
-    limits: Limits
-    inputs_fd: int
-    results_fd: int
-    parent: int
-    """Process that the child must not outlive."""
-    namespaces: dict[str, str]
-    """The parent's own, by kind: the child is isolated where its own differ."""

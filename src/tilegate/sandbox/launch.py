@@ -1,194 +1,163 @@
-"""Starting a job's process, and ending it: the parent's side of the door.
+"""Starting a sandbox and ending it: the parent's side of the door.
 
-A stronger sandbox is another command in front of the same program: `_command` and `_environment` change, and
-nothing that calls `started`.
+    with opened(policy, warm=(...)) as box:
+        box.start(0, job) ...
+
+What stands in the way of the isolation that was asked for is an error before anything foreign runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import select
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tilegate.errors import SandboxError
 from tilegate.records.canonical import encode
-from tilegate.records.isolation import Limits
-from tilegate.sandbox import confine, frames
-from tilegate.sandbox.job import Job, Order
+from tilegate.records.isolation import JobPolicy, Level
+from tilegate.sandbox import bubblewrap, confine, control, slots, trees
+from tilegate.sandbox.box import Box, ready
+from tilegate.sandbox.folder import scratch_folder
+from tilegate.sandbox.missing import lacking
 
-_INNER = Path(__file__).with_name("inner.py")
-_STOP_S = 5.0
-"""How long an end that waits for the whole namespace may take, and how long a SIGKILL."""
-
-
-class Child:
-    """A running job, as descriptors: nothing here blocks for longer than `_STOP_S`.
-
-    Attributes:
-        results: the frames, non-blocking.
-        output: what it prints, non-blocking.
-        exit: readable once the process has gone.
-        own_pids: set when the child says so; then its end is the end of all that it started.
-        ended: set when another thread asked for its end.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], results: int, output: int, ended: int) -> None:
-        self.results = results
-        self.output = output
-        self.exit = ended
-        self.own_pids = False
-        self.ended = False
-        self._process = process
-
-    def stop(self) -> int:
-        """End the job with all that can be reached of it, and reap it. Idempotent.
-
-        Returns:
-            The exit status, or the negative signal number.
-        """
-        if self._process.returncode is None:
-            if self.own_pids and not self._gone(0):
-                signal.pidfd_send_signal(self.exit, signal.SIGTERM)
-                self._gone(_STOP_S)
-            _kill(self._process)
-        return -signal.SIGKILL if self._process.returncode is None else self._process.returncode
-
-    def end(self) -> None:
-        """Ask for its end from another thread: whoever waits for it sees it go, and reaps it with `stop`."""
-        self.ended = True
-        number = signal.SIGTERM if self.own_pids else signal.SIGKILL
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.exit, number)
-
-    def _gone(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self.exit, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+_HERE = Path(__file__).parent
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",  # sums must not depend on how many cores a machine has
+    "HF_HUB_OFFLINE": "1",
+    # TileLang's cache holds libraries and pickles that are run when found: never shared.
+    "TILELANG_DISABLE_CACHE": "1",
+    "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # importing tvm_ffi would start a C++ build for some torch
+}
+"""All that a job sees of the environment, with PATH and a home of its own."""
 
 
 @contextlib.contextmanager
-def started(job: Job, limits: Limits) -> Iterator[Child]:
-    """A job's process for the length of a `with`. Afterwards it and its folder are gone, whatever happened.
+def opened(
+    policy: JobPolicy, *, warm: Sequence[str] = (), import_paths: Sequence[str] = (), parallel: int = 1
+) -> Iterator[Box]:
+    """A sandbox for the length of a `with`. Afterwards it and its folder are gone, whatever happened.
+
+    Args:
+        policy: what its tasks may see and take.
+        warm: modules that it imports before the first task.
+        import_paths: more entries at the end of `sys.path`, to be read.
+        parallel: how many tasks will run at once.
 
     Raises:
-        SandboxError: the process could not be started.
+        SandboxError: a piece of the isolation is missing, or the process could not be started.
     """
     with ExitStack() as ours:
         try:
-            child = _start(job, limits, ours)
+            box = _start(policy, tuple(warm), tuple(import_paths), parallel, ours)
         except OSError as error:
             raise SandboxError(
                 "a job could not be started",
-                where=str(error.filename or job.task),
+                where=str(error.filename or policy.kind),
                 why=error.strerror or str(error),
-                next_step="free memory, processes or space for temporary files; Linux 5.3 or later is needed",
+                next_step="free memory, processes or space for temporary files; Linux 5.13 or later is needed",
             ) from error
-        yield child
+        ready(box, policy.level)
+        yield box
 
 
-def _start(job: Job, limits: Limits, ours: ExitStack) -> Child:
-    folder = tempfile.mkdtemp(prefix="tilegate-")
-    ours.callback(_remove, folder)
+def _start(
+    policy: JobPolicy, warm: tuple[str, ...], import_paths: tuple[str, ...], parallel: int, ours: ExitStack
+) -> Box:
+    place = _place(policy, import_paths, ours)
     with ExitStack() as theirs:
-        inputs = _inputs(job, theirs)
-        results, results_writer = _pipe(ours, theirs)
-        output, output_writer = _pipe(ours, theirs)
-        order = Order(
-            task=job.task,
-            limits=limits,
-            inputs_fd=inputs,
-            results_fd=results_writer,
+        parent, child = control.pair()
+        ours.callback(parent.close)
+        theirs.callback(child.close)
+        output, output_writer = os.pipe()
+        ours.callback(os.close, output)
+        theirs.callback(os.close, output_writer)
+        os.set_blocking(output, False)
+        order = control.Order(
+            level=policy.level,
+            limits=policy.within(processes=policy.limits.processes * parallel).limits,
+            control_fd=child.fileno(),
+            uid=os.getuid() if place.slot is None else place.slot,
+            own_user=policy.level is Level.FULL or place.slot is not None,
             parent=os.getpid(),
-            namespaces=confine.namespaces(),
+            parents=confine.namespaces(),
+            reads=tuple(map(str, place.reads)),
+            scratch=place.scratch,
+            warm=warm,
         )
-        process = subprocess.Popen(  # noqa: S603 (our own program; the order is data)
-            _command(order, job.import_paths),
+        inner = [sys.executable, "-I", "-B", "-X", "utf8", str(_HERE / "inner.py"), encode(order).decode()]
+        process = subprocess.Popen(
+            **_program(place, [*inner, *import_paths]),
             stdin=subprocess.DEVNULL,
             stdout=output_writer,
             stderr=output_writer,
-            pass_fds=(inputs, results_writer),
-            cwd=folder,
-            env=_environment(folder),
+            pass_fds=(child.fileno(),),
             start_new_session=True,
             umask=0o077,
         )
-    ours.callback(_kill, process)
-    ended = os.pidfd_open(process.pid)
-    ours.callback(os.close, ended)
-    child = Child(process, results, output, ended)
-    ours.callback(child.stop)
-    return child
+    box = Box(process, parent, output)
+    ours.callback(box.close)
+    return box
 
 
-def _command(order: Order, import_paths: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-I", "-B", "-X", "utf8", str(_INNER), encode(order).decode(), *import_paths]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a sandbox is made, and as whom."""
+
+    policy: JobPolicy
+    reads: tuple[Path, ...]
+    slot: int | None
+    """The user id that it has to itself, where this process may give it one."""
+    scratch: str
+    environment: dict[str, str]
 
 
-def _environment(folder: str) -> dict[str, str]:
-    """All that a job sees of the environment: where tools are, and a home of its own."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": folder,
-        "TMPDIR": folder,
-        "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": "1",  # sums must not depend on how many cores a machine has
-        "HF_HUB_OFFLINE": "1",
-        # TileLang's cache holds libraries and pickles that are run when found: never shared.
-        "TILELANG_DISABLE_CACHE": "1",
-        "TILELANG_CACHE_DIR": str(Path(folder, "tilelang-cache")),
-        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # importing tvm_ffi would start a C++ build for some torch
+def _place(policy: JobPolicy, import_paths: Sequence[str], ours: ExitStack) -> _Place:
+    reads = trees.visible(policy.reads, import_paths)
+    confined = policy.level is not Level.NONE
+    if confined and slots.stuck_as_root():
+        raise lacking(policy.level, "another user", "this is root, in a namespace that has no other user id")
+    slot = ours.enter_context(slots.claimed()) if confined and slots.switchable() else None
+    full = policy.level is Level.FULL
+    scratch = bubblewrap.SCRATCH if full else ours.enter_context(scratch_folder(slot))
+    if slot is not None and not full:
+        ours.callback(slots.sweep, slot)
+    path = trees.search_path(policy.reads, reads) if confined else os.environ.get("PATH", os.defpath)
+    environment = {**_ENVIRONMENT, "PATH": path, "HOME": scratch, "TMPDIR": scratch}
+    return _Place(policy, reads, slot, scratch, environment)
+
+
+def _program(place: _Place, command: list[str]) -> dict[str, Any]:
+    """What `Popen` starts: the child itself, bubblewrap in front of it, or what opens shut folders before both."""
+    environment, folder = place.environment, place.scratch
+    if place.policy.level is Level.FULL:
+        bwrap = bubblewrap.program()
+        if bwrap is None:
+            raise lacking(Level.FULL, "bubblewrap", f"no {bubblewrap.PROGRAMS[0]} that can be run")
+        command = bubblewrap.command(
+            bwrap, command, reads=place.reads, aliases=trees.aliases(),
+            environment=environment, limits=place.policy.limits,
+        )  # fmt: skip
+        environment, folder = {}, "/"  # bubblewrap's own: it is seen from inside
+    if place.slot is None:
+        return {"args": command, "env": environment, "cwd": folder}
+    shut = trees.shut(place.reads)
+    if not shut:
+        user = {"user": place.slot, "group": place.slot, "extra_groups": []}
+        return {"args": command, "env": environment, "cwd": folder, **user}
+    order = {
+        "shut": [str(path) for path in shut],
+        "needed": [str(path) for path in place.reads],
+        "uid": place.slot,
+        "command": command,
+        "environment": environment,
     }
-
-
-def _inputs(job: Job, theirs: ExitStack) -> int:
-    """The inputs as a stream of frames in memory: whole before the child starts, so nothing can wait for it."""
-    descriptor = os.memfd_create("inputs")
-    theirs.callback(os.close, descriptor)
-    with open(descriptor, "wb", closefd=False) as stream:
-        for name, blob in (*job.inputs.items(), (frames.END, b"")):
-            stream.write(frames.preamble(name, len(blob)))
-            stream.write(blob)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    reader, writer = os.pipe()
-    ours.callback(os.close, reader)
-    theirs.callback(os.close, writer)
-    os.set_blocking(reader, False)
-    return reader, writer
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        # Before it is reaped, so the number of the group cannot be another's yet.
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_STOP_S)
-
-
-def _remove(folder: str) -> None:
-    try:
-        shutil.rmtree(folder)
-    except (OSError, RecursionError):
-        # Read-only folders, or a tree deeper than the interpreter's stack. Neither tool follows links.
-        for tool in (("chmod", "-R", "u+rwx"), ("rm", "-rf")):
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(  # noqa: S603 (two fixed tools on a folder of our own)
-                    [*tool, "--", folder],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=60,
-                    check=False,
-                )
+    outer = [sys.executable, "-I", "-S", str(_HERE / "outer.py"), json.dumps(order)]
+    return {"args": outer, "env": {}, "cwd": folder}

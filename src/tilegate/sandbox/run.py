@@ -1,32 +1,29 @@
-"""Running a job: one loop over what it sends, what it prints, its end, and two clocks. It cannot hang."""
+"""Running jobs: one loop over what they send, what they print, their ends, and the clocks. It cannot hang."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import math
-import os
 import selectors
-import sys
-import termios
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from tilegate.errors import SandboxError
-from tilegate.records.isolation import Isolation, Limits
-from tilegate.sandbox.frames import FrameReader
-from tilegate.sandbox.job import Ending, Job, JobResult, last_words
-from tilegate.sandbox.launch import Child, started
+from tilegate.records.isolation import JobPolicy
+from tilegate.sandbox import census, control
+from tilegate.sandbox.box import Box
+from tilegate.sandbox.job import Ending, Job, JobResult
+from tilegate.sandbox.launch import opened
+from tilegate.sandbox.watch import CHUNK, OnFrame, Watch
 
-_CHUNK = 1 << 18
-_LEAVE_S = 5.0
-"""After its end frame a child has nothing left to do but exit; then it is ended, and has finished all the same."""
+LOOK_S = 0.1
+"""Between two looks at the memory and processes of a sandbox. A look reads one file for each process."""
+_STOP_S = 5.0
+"""How long the keeper may take to end one task, before all of its sandbox is ended."""
 
-
-_running: set[Child] = set()
+_running: set[Box] = set()
 _stopping = threading.Lock()
-"""Held while `_running` changes and while a job in it is ended: its descriptors are still its own then."""
+"""Held while `_running` changes and while a box in it is asked to end: its descriptors are still its own then."""
 
 
 class JobStopped(Exception):  # noqa: N818 - what `stop_jobs` asked for
@@ -36,163 +33,189 @@ class JobStopped(Exception):  # noqa: N818 - what `stop_jobs` asked for
 def stop_jobs() -> None:
     """End every job that this process runs now. Threads that wait for one see `JobStopped`."""
     with _stopping:
-        for child in _running:
-            child.end()
+        for box in _running:
+            box.ask_to_end()
 
 
-def run_job(job: Job, limits: Limits, *, on_frame: Callable[[str, bytes], None] | None = None) -> JobResult:
-    """Run a task in a process of its own, and say how it ended.
+def run_job(job: Job, policy: JobPolicy, *, on_frame: OnFrame | None = None) -> JobResult:
+    """Run a task in a sandbox of its own, and say how it ended.
 
     Args:
         job: what to run.
-        limits: what it may take; reached, it is ended at once.
+        policy: what it may see and take; a limit that is reached ends it at once.
         on_frame: called with (name, blob) for each frame as it arrives. If it raises, the job is ended. The
             time it takes is not the job's silence.
 
     Raises:
-        SandboxError: the process could not be started, or failed before the task was its own.
+        SandboxError: the isolation cannot be had, or the process could not be started.
         JobStopped: another thread called `stop_jobs`.
     """
-    began = time.monotonic()
-    with started(job, limits) as child, _listed(child):
-        watch = _Watch(child, limits, on_frame, began)
-        cut = watch.attend()
-        status = child.stop()
-        watch.drain()
-    if child.ended:
-        raise JobStopped(job.task)
-    ending, code = _conclude(watch, cut, status)
-    if watch.reader.isolation is None and ending is Ending.EXITED:
-        raise SandboxError(
-            "a job failed before its task was imported",
-            where=job.task,
-            why=last_words(bytes(watch.output)) or f"exit status {code}",
-            next_step="see that tilegate is installed for this interpreter, and that the memory limit is not tiny",
-        )
-    fault = watch.reader.fault
-    return JobResult(
-        ending=ending,
-        code=code,
-        why=fault.why if fault else "",
-        frames=tuple(watch.frames),
-        output=bytes(watch.output),
-        output_total=watch.output_total,
-        isolation=watch.reader.isolation or _unknown(),
-        wall_s=time.monotonic() - began,
-    )
+    (result,) = run_jobs([job], policy, on_frame=on_frame)
+    return result
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    policy: JobPolicy,
+    *,
+    warm: Sequence[str] = (),
+    parallel: int = 1,
+    on_frame: OnFrame | None = None,
+) -> list[JobResult]:
+    """Run tasks as forks of one warmed process in one sandbox, and say how each ended, in order.
+
+    They share a user, a folder for temporary files and a namespace, and nothing else: only jobs of one author
+    belong together. One that crashes, hangs or takes too much ends alone.
+
+    Args:
+        jobs: what to run.
+        policy: what each may see and take.
+        warm: modules imported once, before all of them.
+        parallel: how many run at once.
+        on_frame: as for `run_job`.
+
+    Raises:
+        SandboxError, JobStopped: as for `run_job`.
+    """
+    results: list[JobResult] = []
+    while len(results) < len(jobs):  # again only where a whole sandbox was lost with some still to be run
+        left = jobs[len(results) :]
+        paths = tuple(dict.fromkeys(path for job in left for path in job.import_paths))
+        at_once = min(parallel, len(left))
+        with opened(policy, warm=warm, import_paths=paths, parallel=at_once) as box, _listed(box):
+            results += _Shift(box, policy, left, at_once, on_frame).work()
+    return results
 
 
 @contextlib.contextmanager
-def _listed(child: Child) -> Iterator[None]:
+def _listed(box: Box) -> Iterator[None]:
     with _stopping:
-        _running.add(child)
+        _running.add(box)
     try:
         yield
     finally:
         with _stopping:
-            _running.discard(child)
+            _running.discard(box)
 
 
-def _unknown() -> Isolation:
-    """Of a job that ended before it could say: nothing is claimed."""
-    return Isolation(level="process", network=True, own_pids=False, uid=os.getuid())
-
-
-def _conclude(watch: _Watch, cut: Ending | None, status: int) -> tuple[Ending, int]:
-    """Ending and code: a broken stream outweighs a clock, and a clock the exit that it caused."""
-    reader = watch.reader
-    if reader.fault is not None:
-        return (Ending.TOO_LARGE if reader.fault.too_large else Ending.PROTOCOL), 0
-    if cut is not None:
-        return cut, 0
-    if reader.ended and not watch.gone:
-        return Ending.FINISHED, 0
-    if status < 0:
-        return Ending.SIGNALLED, -status
-    if status > 0 or not reader.ended:
-        return Ending.EXITED, status
-    return Ending.FINISHED, 0
-
-
-class _Watch:
-    """What has come from one child so far."""
+class _Shift:
+    """The jobs that one sandbox runs, for as long as it lives."""
 
     def __init__(
-        self, child: Child, limits: Limits, on_frame: Callable[[str, bytes], None] | None, began: float
+        self, box: Box, policy: JobPolicy, jobs: Sequence[Job], at_once: int, on_frame: OnFrame | None
     ) -> None:
-        self.reader = FrameReader(
-            frame_bytes=limits.frame_bytes, total_bytes=limits.total_bytes, frames=limits.frames
-        )
-        self.frames: list[tuple[str, bytes]] = []
-        self.output = bytearray()
-        self.output_total = 0
-        self._child = child
-        self._limits = limits
+        self._box = box
+        self._limits = policy.limits
+        self._jobs = jobs
+        self._at_once = at_once
         self._on_frame = on_frame
-        self.gone = False
-        self._wall = began + limits.wall_s
-        self._silence = math.inf  # until the start-up is over, silence is not the job's own
+        self._watches: dict[int, Watch] = {}
+        self._results: dict[int, JobResult] = {}
+        self._ends: dict[int, float] = {}
+        """When the keeper must have ended a part that it was told to end."""
+        self._next_look = time.monotonic() + LOOK_S
+        self._lost = False
+        self._selector = selectors.DefaultSelector()
 
-    def attend(self) -> Ending | None:
-        """Take what comes until there is a reason to stop: the ending by a clock, or None for any other."""
-        child = self._child
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.results, selectors.EVENT_READ, self._take_frames)
-            selector.register(child.output, selectors.EVENT_READ, self._take_output)
-            selector.register(child.exit, selectors.EVENT_READ, self._take_exit)
-            while not self.gone and self.reader.fault is None:
-                patience = min(self._wall, self._silence) - time.monotonic()
-                for key, _ in selector.select(max(0.0, patience)):
-                    if not key.data(_CHUNK):
-                        selector.unregister(key.fileobj)
-                if (cut := self._clock(time.monotonic())) is not None:
-                    return None if self.reader.ended else cut
-        return None
+    def work(self) -> list[JobResult]:
+        """Results of the jobs from the first on: all of them, unless the sandbox was lost before."""
+        box = self._box
+        with self._selector:
+            self._listen(box.socket.fileno(), self._hear)
+            self._listen(box.exit, self._lose)
+            self._listen(box.wish, self._give_up)
+            while len(self._results) < len(self._jobs):
+                while not self._lost and self._free():
+                    self._start(len(self._watches))
+                if self._lost and not self._watches.keys() - self._results.keys():
+                    break
+                for key, _ in self._selector.select(max(0.0, self._patience())):
+                    still = key.fd in self._selector.get_map()  # another of these may have closed it
+                    if still and not key.data(CHUNK):
+                        self._selector.unregister(key.fileobj)
+                self._enforce(time.monotonic())
+        return [self._results[number] for number in sorted(self._results)]
 
-    def drain(self) -> None:
-        """Take what is in the pipes now, and no more: a survivor may hold them open and write on."""
-        for descriptor, take in (
-            (self._child.results, self._take_frames),
-            (self._child.output, self._take_output),
-        ):
-            waiting = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4)
-            take(int.from_bytes(waiting, sys.byteorder))
+    def _free(self) -> bool:
+        started = len(self._watches)
+        return started < len(self._jobs) and started - len(self._results) < self._at_once
 
-    def _clock(self, now: float) -> Ending | None:
-        if self.gone or self.reader.fault is not None or now < min(self._wall, self._silence):
-            return None
-        return Ending.WALL if now >= self._wall else Ending.SILENT
+    def _start(self, number: int) -> None:
+        part = self._box.start(number, self._jobs[number])
+        watch = self._watches[number] = Watch(part, self._limits, self._on_frame)
+        self._listen(part.results, watch.take_frames)
+        self._listen(part.output, watch.take_output)
 
-    def _take_frames(self, size: int) -> bool:
-        data = _read(self._child.results, size)
-        frames = self.reader.feed(data or b"")
-        if self.reader.isolation is not None and self._silence == math.inf:
-            self._child.own_pids = self.reader.isolation.own_pids
-            self._silence = time.monotonic() + self._limits.silence_s + self._limits.start_s
-        for name, blob in frames:
-            self.frames.append((name, blob))
-            if self._on_frame is not None:
-                self._on_frame(name, blob)
-            self._silence = time.monotonic() + self._limits.silence_s
-        if self.reader.ended:
-            self._silence = time.monotonic() + _LEAVE_S
-        return data != b""
+    def _listen(self, descriptor: int, take: Callable[[int], bool]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, take)
 
-    def _take_output(self, size: int) -> bool:
-        data = _read(self._child.output, size)
-        if data:
-            self.output_total += len(data)
-            self.output += data[: max(0, self._limits.output_bytes - len(self.output))]
-        return data != b""
+    def _going(self) -> dict[int, Watch]:
+        return {n: w for n, w in self._watches.items() if n not in self._results}
 
-    def _take_exit(self, _size: int) -> bool:
-        self.gone = True
+    def _patience(self) -> float:
+        going = self._going()
+        times = [w.deadline for n, w in going.items() if n not in self._ends] + list(self._ends.values())
+        return min([self._next_look, *times]) - time.monotonic()
+
+    def _hear(self, _size: int) -> bool:
+        while (message := self._box.message()) is not None:
+            if isinstance(message, control.Started) and message.part in self._watches:
+                self._watches[message.part].begin(message.pid)
+            elif isinstance(message, control.Ended) and message.part in self._going():
+                self._conclude(message.part, message.status)
+        return True
+
+    def _lose(self, _size: int) -> bool:
+        """The sandbox has gone, and all that ran in it."""
+        self._hear(0)
+        self._lost = True
+        self._box.stop()
+        for number in self._going():
+            self._conclude(number, signal.SIGKILL)
         return False
 
+    def _give_up(self, _size: int) -> bool:
+        raise JobStopped
 
-def _read(descriptor: int, size: int) -> bytes | None:
-    """Up to `size` bytes; b"" at the end of the stream, None where nothing waits."""
-    try:
-        return os.read(descriptor, size)
-    except BlockingIOError:
-        return None
+    def _conclude(self, number: int, status: int) -> None:
+        watch = self._watches[number]
+        if len(self._jobs) == 1:
+            self._box.stop()  # what it left running is gone before its end is told
+        for descriptor in (watch.part.results, watch.part.output):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(descriptor)
+        self._results[number] = watch.conclude(status, self._box.isolation)
+        self._ends.pop(number, None)
+        self._box.close_part(number)
+
+    def _enforce(self, now: float) -> None:
+        if not self._lost and now >= self._next_look:
+            self._look(now)
+        for number, watch in self._going().items():
+            watch.look_at_clock(now)
+            if watch.broken and number not in self._ends:
+                self._ends[number] = now + _STOP_S
+                if len(self._jobs) == 1:
+                    self._box.stop()
+                else:
+                    self._box.end_part(number)
+        if not self._lost and any(now >= until for until in self._ends.values()):
+            self._box.stop()  # the keeper does not answer
+
+    def _look(self, now: float) -> None:
+        """Each task by what is below it; and the whole sandbox, where what they left running is found too."""
+        self._next_look = now + LOOK_S
+        going = [watch for watch in self._going().values() if not watch.broken]
+        if len(self._jobs) > 1:
+            for watch in going:
+                watch.outer_pid = watch.outer_pid or census.outer_pid(self._box.pid, watch.pid)
+                watch.cut = self._excess(census.take(watch.outer_pid), 1)
+        beyond = self._excess(census.take(self._box.pid), len(going) + (len(self._jobs) > 1))
+        if beyond is not None and going and not any(watch.broken for watch in going):
+            for watch in going:
+                watch.cut = beyond
+
+    def _excess(self, seen: census.Census, shares: int) -> Ending | None:
+        if seen.bytes > self._limits.job_bytes * shares:
+            return Ending.MEMORY
+        return Ending.PROCESSES if seen.processes > self._limits.processes * shares else None
