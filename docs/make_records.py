@@ -23,6 +23,9 @@ from typing import Any
 import msgspec
 
 import tilegate.records
+from tilegate.drill.expected import PROBES
+from tilegate.drill.probe import Expected
+from tilegate.records.drill import Theme
 from tilegate.records.isolation import Limits
 from tilegate.records.miss import GUARD_CODES, MissReason
 from tilegate.records.policy import Policy
@@ -288,6 +291,35 @@ def constants(*modules: str) -> str:
     return "\n".join(out)
 
 
+def probes() -> str:
+    """Every probe of the drill, by theme, with what is expected of it at each level."""
+    out: list[str] = []
+    for theme in Theme:
+        out += [
+            f"### {_start(theme.value)}",
+            "",
+            *_table("probe", "what it tries", "full", "reduced", "none"),
+        ]
+        for probe in PROBES:
+            if probe.theme is theme:
+                cells = [_expected(one) for one in (probe.full, probe.reduced, probe.none)]
+                out.append(_row(f"`{probe.name}`", probe.tries, *cells))
+        out.append("")
+    return "\n".join(out)
+
+
+def _expected(one: Expected) -> str:
+    """`blocked: why`, and what differs for whom."""
+    told = f"{' or '.join(outcome.value for outcome in one.outcomes)}: {one.why}"
+    if one.grouped is not None:
+        told += f"; in a control group {_expected(one.grouped)}"
+    if one.user is not None:
+        told += f"; for an ordinary user {_expected(one.user)}"
+    if one.before is not None:
+        told += f"; before Landlock {one.before[0]} {_expected(one.before[1])}"
+    return told
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "schemas": schemas,
     "records": lambda: records(*modules_of_records()),
@@ -299,6 +331,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "templates": templates,
     "toml-keys": toml_keys,
     "limits": limits,
+    "probes": probes,
     "sights": sights,
     "pieces": pieces,
     "constants": lambda: constants(

@@ -16,7 +16,14 @@ from tilegate.records.target import DeviceClass, Target
 from tilegate.records.toolchain import Toolchain
 
 ISOLATED = Isolation(
-    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+    level=Level.FULL,
+    network=False,
+    own_pids=True,
+    own_files=True,
+    filtered=True,
+    landlock=7,
+    cgroup=False,
+    uid=60600,
 )
 XEON = DeviceClass(backend="cpu", arch="x86-64-v4", model="Xeon")
 

@@ -47,7 +47,14 @@ from tilegate.records.toolchain import Toolchain
 from tilegate.store.workspace import Workspace
 
 ISOLATION = Isolation(
-    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+    level=Level.FULL,
+    network=False,
+    own_pids=True,
+    own_files=True,
+    filtered=True,
+    landlock=7,
+    cgroup=False,
+    uid=60600,
 )
 TILE = 4
 

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import pickle
 import signal
@@ -159,6 +160,18 @@ def fill_memory_together(_inputs, _emit):
             signal.pause()
             del held
     signal.pause()
+
+
+def fill_memory_at_once(_inputs, _emit):
+    """Four children of 300 MiB each, populated by the kernel in one call."""
+    for _ in range(4):
+        if not os.fork():
+            held = mmap.mmap(-1, 300 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+            signal.pause()
+            del held
+    while True:
+        if os.wait()[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def greet(inputs, emit):

@@ -20,6 +20,7 @@ BREACHES = {
         ("store/index.py", "import tilegate.trust.verify"),
         ("pipeline/status.py", "import tilegate.report.terminal"),
         ("errors.py", "import tilegate.records.shape"),
+        ("drill/stage.py", "import tilegate.report.terminal"),
     ],
     "runtime-is-small": [
         ("runtime/load.py", "import tilegate.store.blobs"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tilegate
 from tilegate.errors import SandboxError
 from tilegate.sandbox import bpf, seccomp
-from tilegate.sandbox.permitted import ALLOWED, FILTERED, REFUSED
+from tilegate.sandbox.permitted import ALLOWED, DRIVER, FILTERED, MEMORY_FILES, REFUSED
 from tilegate.sandbox.syscalls import NUMBERS
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -84,15 +84,16 @@ ARGUMENT = st.one_of(
 ARGUMENTS = st.lists(ARGUMENT, min_size=6, max_size=6)
 
 
+@pytest.mark.parametrize("more", [(), tuple({**DRIVER, **MEMORY_FILES}.items())], ids=["all", "some"])
 @pytest.mark.parametrize("machine", NUMBERS)
 @settings(max_examples=60, deadline=None)
 @given(arguments=ARGUMENTS)
-def test_the_bytes_decide_as_the_policy_does(machine, arguments):
+def test_the_bytes_decide_as_the_policy_does(machine, more, arguments):
     """interpret(program, number, arguments) == decide(number, arguments), for every number and all arguments."""
-    program = seccomp.program(machine)
+    program = seccomp.program(machine, more)
     for number in (*range(600), 0x3FFF_FFFF, 0x4000_0000, 0x4000_0027, 0x8000_0000, WORD):
         got = interpret(program, number, ARCHITECTURES[machine], arguments)
-        assert got == seccomp.decide(machine, number, arguments), number
+        assert got == seccomp.decide(machine, number, arguments, more), number
 
 
 @pytest.mark.parametrize("machine", NUMBERS)
@@ -217,7 +218,7 @@ PRELUDE = f"""
 import sys
 sys.path.insert(0, {str(Path(tilegate.__file__).parents[1])!r})
 import ctypes, errno, fcntl, mmap, os, signal, socket, subprocess, termios, threading
-from tilegate.sandbox import landlock, seccomp
+from tilegate.sandbox import landlock, permitted, seccomp
 from tilegate.sandbox.syscalls import NUMBERS
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -234,8 +235,8 @@ def raw(name, *arguments):
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in (number, *arguments)]
     return errno.errorcode[ctypes.get_errno()] if libc.syscall(*words) == -1 else "ran"
 
-def install():
-    seccomp.install()
+def install(**more):
+    seccomp.install(tuple(more.items()))
     assert libc.prctl(21, 0, 0, 0, 0) == 2  # PR_GET_SECCOMP: a filter. Nothing below is tried without
 """
 
@@ -433,7 +434,7 @@ def test_an_inherited_socket_still_carries_descriptors(tmp_path):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         code = f"""
-install()
+install(**permitted.MEMORY_FILES)
 peer = socket.socket(fileno={theirs.fileno()})
 made = os.memfd_create("made", os.MFD_ALLOW_SEALING)
 os.write(made, b"from inside")
@@ -480,3 +481,14 @@ torch.set_num_threads(2)
 print(int((torch.ones(300, 300) @ torch.ones(300, 300)).sum()))
 """
     assert told(code, tmp_path) == ["27000000"]
+
+
+@pytest.mark.parametrize("machine", NUMBERS)
+def test_a_gpus_driver_is_asked_only_where_that_was_wanted_and_a_terminal_never(machine):
+    number = NUMBERS[machine]["ioctl"]
+    asked = {0xC020462A: True, 0x30000001: True, 0x49: True, 0x5412: False, 0x541C: False, 0x8933: False}
+    for request, by_the_driver in asked.items():
+        arguments = [5, request, 0, 0, 0, 0]
+        for driver in (False, True):
+            runs = seccomp.decide(machine, number, arguments, tuple(DRIVER.items()) * driver) == seccomp.ALLOW
+            assert runs == (driver and by_the_driver), hex(request)

@@ -36,7 +36,14 @@ from tilegate.store.workspace import Workspace
 
 V3, V4 = (Target(backend="cpu", arch=arch) for arch in ("x86-64-v3", "x86-64-v4"))
 ISOLATION = Isolation(
-    level=Level.REDUCED, network=False, own_pids=False, own_files=False, filtered=True, landlock=7, uid=60600
+    level=Level.REDUCED,
+    network=False,
+    own_pids=False,
+    own_files=False,
+    filtered=True,
+    landlock=7,
+    cgroup=False,
+    uid=60600,
 )
 
 

@@ -162,7 +162,7 @@ def test_a_manifest_listed_as_a_contract_is_refused(parts, tmp_path, in_force):
     release = msgspec.structs.replace(release, contracts=(*release.contracts, manifest))
     contents = [encode(parts[0].contract), encode(parts[0].manifest), parts[0].library]
     write_layout(tmp_path / "x", release, {digest_of(data): data for data in contents})
-    assert "tilegate.manifest/2" in refused(tmp_path / "x", in_force).why
+    assert "tilegate.manifest/3" in refused(tmp_path / "x", in_force).why
 
 
 def test_evidence_for_another_contract_of_the_operator_never_answers(parts, tmp_path, in_force):

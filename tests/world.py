@@ -34,7 +34,14 @@ NO_DIGEST = "sha256:" + "0" * 64
 TARGET = Target(backend="cpu", arch="x86-64-v2")
 DEVICE = DeviceClass(backend="cpu", arch="x86-64-v2", model="test")
 ISOLATION = Isolation(
-    level=Level.FULL, network=False, own_pids=True, own_files=True, filtered=True, landlock=7, uid=60600
+    level=Level.FULL,
+    network=False,
+    own_pids=True,
+    own_files=True,
+    filtered=True,
+    landlock=7,
+    cgroup=False,
+    uid=60600,
 )
 TOOLCHAIN = Toolchain(versions={"gcc": "test"})
 

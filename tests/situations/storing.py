@@ -120,7 +120,7 @@ def foreign_schema(place: Place) -> Seen:
 @situation("A record that is none")
 def damaged(place: Place) -> Seen:
     """It claims a schema of ours, and lacks its fields. The index has to be filled anew."""
-    planted(place, b'{"schema":"tilegate.manifest/2"}')
+    planted(place, b'{"schema":"tilegate.manifest/3"}')
     (place.project / ".tilegate/index.sqlite").unlink()
     return place.type("tilegate status")
 

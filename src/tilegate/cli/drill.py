@@ -3,6 +3,7 @@ from __future__ import annotations
 import click
 
 from tilegate.cli.output import Bar, Group, json_option, say, show
+from tilegate.drill.probe import LEVELS
 from tilegate.drill.sandbox import drill_sandbox
 from tilegate.records.isolation import Level
 
@@ -16,7 +17,7 @@ def drill() -> None:
 @click.argument("names", nargs=-1)
 @click.option(
     "--isolation",
-    type=click.Choice([level.value for level in Level]),
+    type=click.Choice([level.value for level in LEVELS]),
     default=Level.FULL.value,
     show_default=True,
     help="Level of the jobs that the attacks are made from; `none` shows what the others keep out.",

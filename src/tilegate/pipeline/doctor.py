@@ -141,4 +141,3 @@ def _trial(level: Level) -> Check:
     good = result.ending is Ending.FINISHED
     mend = "" if good else "look at what the job printed: tilegate drill sandbox"
     return Check(name=name, ok=good, found=str(result.isolation), mend=mend, needed_for=BUILDING)
-

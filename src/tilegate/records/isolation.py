@@ -17,6 +17,9 @@ class Level(enum.Enum):
     REDUCED = "reduced"
     """For containers that forbid namespaces: another user where one is to be had, filtered system calls,
     Landlock, limits. Services that listen on a path of the file system can be reached."""
+    GPU = "gpu"
+    """As `reduced`, with the driver's device nodes and requests inside. A driver is millions of lines that a job
+    may talk to: on a host that runs foreign kernels there are no keys."""
     NONE = "none"
     """For tests of tilegate itself: a process of its own, clean environment, limits."""
 
@@ -26,6 +29,8 @@ class Reads(enum.Enum):
 
     PYTHON = "python"
     """The interpreter, its packages, and the system's shared libraries."""
+    DRIVER = "driver"
+    """A GPU's driver: its libraries, its device nodes, and what it reads of the machine."""
     COMPILERS = "compilers"
     """Programs and headers: gcc, g++, ld, and nvcc where it is installed."""
 
@@ -47,6 +52,8 @@ class Isolation(Record, frozen=True):
     """True where system calls outside the list were refused."""
     landlock: int
     """ABI version of the Landlock rules in force; 0 without."""
+    cgroup: bool
+    """True where the kernel bounded memory and processes of all together; the parent counts in any case."""
     uid: int
     """As the host counts it."""
 
@@ -81,6 +88,8 @@ class Limits(Record, frozen=True):
     """Largest file it may write."""
     scratch_bytes: int
     """All temporary files together, under `full`: they live in memory."""
+    files: int
+    """Temporary files at once, under `full`."""
     frame_bytes: int
     """Largest single result."""
     total_bytes: int
@@ -99,6 +108,8 @@ class JobPolicy(Record, frozen=True):
     reads: tuple[Reads, ...]
     limits: Limits
     level: Level = Level.FULL
+    memory_files: bool = False
+    """True where it opens libraries from memory. What such files hold is counted for nobody but a cgroup."""
 
     def at(self, level: Level) -> JobPolicy:
         return msgspec.structs.replace(self, level=level)

@@ -23,5 +23,5 @@ class Policy(Record, frozen=True):
     """Below it a box is an anecdote, not evidence."""
     same_processor_model: bool = False
     """True: an artifact serves only the processor models that it was evaluated on."""
-    isolation: tuple[Level, ...] = (Level.FULL,)
+    isolation: tuple[Level, ...] = (Level.FULL, Level.GPU)
     """Levels accepted for build and evaluation."""

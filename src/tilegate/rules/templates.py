@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilegate.records.trace import ErrorClass as E
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    error: E
-    sentence: str
-    hint: str
-
+from tilegate.rules.device_templates import DEVICE_TEMPLATES, Template
 
 TEMPLATES: dict[str, Template] = {
     # The binding and what the factory made of it.
@@ -48,8 +39,13 @@ TEMPLATES: dict[str, Template] = {
     ),
     "compile-flags": Template(
         E.UNSUPPORTED,
-        "the kernel asks for compile flags, which a CPU target does not take",
-        "drop compile_flags from @tilelang.jit for this target",
+        "the kernel asks for compile flags, which no build passes on",
+        "drop compile_flags from @tilelang.jit, and tl.device_compile_flags from its pass configurations",
+    ),
+    "pass-config": Template(
+        E.UNSUPPORTED,
+        "a pass configuration of the kernel is neither a number, a truth value nor a word",
+        "drop it from pass_configs: a build records each by name and value",
     ),
     # The kernel against the contract.
     "tensor-count": Template(
@@ -206,7 +202,7 @@ TEMPLATES: dict[str, Template] = {
     "tool-missing": Template(
         E.MISSING_TOOL,
         "{tool} is not installed",
-        "apt-get install gcc g++   (tilegate doctor shows the rest)",
+        "apt-get install gcc g++; nvcc and ptxas come with the CUDA toolkit   (tilegate doctor shows the rest)",
     ),
     "tool-killed": Template(
         E.SIGNAL,
@@ -238,6 +234,9 @@ TEMPLATES: dict[str, Template] = {
     "job-processes": Template(
         E.MEMORY, "the job ran too many processes at once", "look for what the factory starts"
     ),
+    "job-files": Template(
+        E.MEMORY, "the job made too many temporary files", "look for what the factory writes"
+    ),
     "job-silent": Template(E.SILENT, "the job said nothing for too long", "look for a loop that never ends"),
     "job-protocol": Template(
         E.PROTOCOL,
@@ -248,4 +247,5 @@ TEMPLATES: dict[str, Template] = {
         E.OUTPUT, "the job returned more than it may", "unroll less: the IR or library is too large"
     ),
     "memory": Template(E.MEMORY, "memory ran out", "make the tile or the unrolled loop smaller"),
+    **DEVICE_TEMPLATES,
 }

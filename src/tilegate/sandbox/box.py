@@ -16,7 +16,7 @@ import msgspec
 
 from tilegate.errors import SandboxError
 from tilegate.records.isolation import Isolation, Level
-from tilegate.sandbox import census, control, frames
+from tilegate.sandbox import bubblewrap, census, cgroup, control, frames
 from tilegate.sandbox.job import Job, last_words
 from tilegate.sandbox.missing import lacking, piece_in
 
@@ -47,12 +47,20 @@ class Box:
 
     isolation: Isolation
 
-    def __init__(self, process: subprocess.Popen[bytes], parent: socket.socket, output: int) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        parent: socket.socket,
+        output: int,
+        group: cgroup.Group | None,
+    ) -> None:
         self.socket = parent
         self.exit = os.pidfd_open(process.pid)
         self.wish = os.eventfd(0)
         self._output = output
         self._process = process
+        self._group = group
+        self._ended_for_memory = 0
         self._parts: dict[int, ExitStack] = {}
 
     @property
@@ -121,6 +129,25 @@ class Box:
             kept.close()
         os.close(self.exit)
         os.close(self.wish)
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of its processes for that since this was asked."""
+        before, self._ended_for_memory = (
+            self._ended_for_memory,
+            self._group.ended_for_memory() if self._group else 0,
+        )
+        return self._ended_for_memory > before
+
+    def files(self) -> int:
+        """Temporary files in it now, where it has a file system of its own."""
+        if not self.isolation.own_files:
+            return 0
+        try:
+            inside = next(census.below(self.pid))
+            found = os.statvfs(f"/proc/{inside}/root{bubblewrap.SCRATCH}")
+        except (StopIteration, OSError):  # on its way out
+            return 0
+        return found.f_files - found.f_ffree
 
     def gone(self, seconds: float) -> bool:
         return _readable(self.exit, seconds)

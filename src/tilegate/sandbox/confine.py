@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilegate.records.isolation import Isolation, Level, Limits
-from tilegate.sandbox import landlock, seccomp
+from tilegate.sandbox import landlock, permitted, seccomp
 from tilegate.sandbox.control import Lacking, Order
 
 KINDS = ("net", "pid", "mnt", "user", "ipc", "uts", "cgroup")
@@ -58,10 +58,10 @@ def confine(order: Order) -> Isolation:
         raise Unavailable("namespaces", f"shared with the host: {', '.join(shared)}")
     forbid_new_privileges()
     adopt_orphans()
-    _limit(order.limits, own_user=order.own_user)
+    _limit(order.limits, own_user=order.own_user, driver=order.level is Level.GPU)
     abi = 0 if order.level is Level.NONE else _fence_files(order, own_proc=apart["pid"])
     if order.level is not Level.NONE:
-        _filter_calls()
+        _filter_calls(order)
     return Isolation(
         level=order.level,
         network=not apart["net"] and not _filtered(),
@@ -69,6 +69,7 @@ def confine(order: Order) -> Isolation:
         own_files=apart["mnt"] and order.level is Level.FULL,
         filtered=_filtered(),
         landlock=abi,
+        cgroup=order.cgroup,
         uid=order.uid,
     )
 
@@ -99,7 +100,7 @@ def _apart(parents: Mapping[str, str]) -> dict[str, bool]:
     return {kind: kind in own and kind in parents and own[kind] != parents[kind] for kind in KINDS}
 
 
-def _limit(limits: Limits, *, own_user: bool) -> None:
+def _limit(limits: Limits, *, own_user: bool, driver: bool) -> None:
     """Resource limits of this process and of each that it starts; never above what is already in force.
 
     The kernel counts processes for each user. A person runs other programs too, so where a job has no user of
@@ -107,11 +108,12 @@ def _limit(limits: Limits, *, own_user: bool) -> None:
     """
     if own_user:
         _cap(resource.RLIMIT_NPROC, limits.processes)
+    if not driver:  # a GPU's driver reserves addresses by the terabyte
+        _cap(resource.RLIMIT_AS, limits.memory_bytes)
     for what, wanted in (
-        (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CORE, 1),  # a handler that is a program is kept from a crash by 1, and not by 0
     ):
         _cap(what, wanted)
 
@@ -123,10 +125,14 @@ def _cap(what: int, wanted: int) -> None:
 
 
 def _fence_files(order: Order, *, own_proc: bool) -> int:
-    proc = ["/proc"] if own_proc else FACTS
+    # A GPU's driver reads /proc of the process that it is in, which cannot be named before it is forked, and
+    # gives its threads names there. What others' processes hold stays shut: Landlock lets nobody look inside.
+    driver = order.level is Level.GPU
+    proc = ["/proc"] if own_proc or driver else FACTS
     shared = ["/dev/shm"] if order.level is Level.FULL else []  # noqa: S108 - the job's own there
+    nodes = (*DEVICES, *order.devices, *(["/proc"] if driver else []))
     present = [Path(path) for path in (*order.reads, *proc) if Path(path).exists()]
-    devices = [Path(path) for path in DEVICES if Path(path).exists()]
+    devices = [Path(path) for path in nodes if Path(path).exists()]
     try:
         abi = landlock.restrict(present, [Path(order.scratch), *map(Path, shared)], devices=devices)
     except OSError as error:
@@ -136,9 +142,11 @@ def _fence_files(order: Order, *, own_proc: bool) -> int:
     return abi
 
 
-def _filter_calls() -> None:
+def _filter_calls(order: Order) -> None:
+    driver = permitted.DRIVER if order.level is Level.GPU else {}
+    from_memory = permitted.MEMORY_FILES if order.memory_files else {}
     try:
-        seccomp.install()
+        seccomp.install((*driver.items(), *from_memory.items()))
     except OSError as error:
         raise Unavailable("seccomp", error.strerror or str(error)) from None
     if not _filtered():

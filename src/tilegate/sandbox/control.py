@@ -24,6 +24,7 @@ class Order(Record, frozen=True):
     control_fd: int
     uid: int
     """Its user id, as the host counts it."""
+    cgroup: bool
     own_user: bool
     """True where no other program of the machine runs as that user, as the kernel counts processes."""
     parent: int
@@ -32,6 +33,9 @@ class Order(Record, frozen=True):
     """Namespaces of the parent, by kind: the child is apart where its own differ."""
     reads: tuple[str, ...]
     """All that it may read."""
+    devices: tuple[str, ...]
+    """Device nodes that it may use."""
+    memory_files: bool
     scratch: str
     """Folder for temporary files."""
     warm: tuple[str, ...]

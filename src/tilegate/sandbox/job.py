@@ -39,6 +39,8 @@ class Ending(enum.Enum):
     """Ended by `Limits.job_bytes`: all its processes together."""
     PROCESSES = "processes"
     """Ended by `Limits.processes`."""
+    FILES = "files"
+    """Ended by `Limits.files`."""
     PROTOCOL = "protocol"
     """What it sent is no stream of frames."""
     TOO_LARGE = "too_large"

@@ -13,7 +13,7 @@ import select
 import shutil
 import signal
 import socket
-from pathlib import Path
+import tempfile
 from typing import NoReturn
 
 from tilegate.sandbox import confine, control, landlock
@@ -25,10 +25,11 @@ class Keeper:
 
     def __init__(self, parent: socket.socket, scratch: str, *, fenced: bool) -> None:
         self._parent = parent
-        self._scratch = Path(scratch)
+        self._scratch = scratch
         self._fenced = fenced
         self._parts: dict[int, int] = {}
         """Number of the part, by process."""
+        self._folders: dict[int, str] = {}
 
     def serve(self) -> NoReturn:
         ended, notify = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -56,6 +57,8 @@ class Keeper:
             self._start(message, *descriptors)
 
     def _start(self, message: control.Start, inputs: int, results: int, output: int) -> None:
+        # Its name cannot be guessed: a neighbour must not stand in the way of what is started later.
+        self._folders[message.part] = tempfile.mkdtemp(prefix="part-", dir=self._scratch)
         pid = os.fork()
         if not pid:
             self._become(message, inputs, results, output)
@@ -71,16 +74,12 @@ class Keeper:
         os.setsid()
         confine.end_with_parent()
         inputs, results = _settle(inputs, results, output)
-        folder = self._folder(message.part)
-        folder.mkdir(mode=0o700)
+        folder = self._folders[message.part]
         os.chdir(folder)
-        os.environ.update(HOME=str(folder), TMPDIR=str(folder), TILELANG_CACHE_DIR=str(folder / "cache"))
+        os.environ.update(HOME=folder, TMPDIR=folder, TILELANG_CACHE_DIR=f"{folder}/cache")
         if self._fenced:
             landlock.isolate_signals()  # the keeper is out of its reach; before ABI 6, only from tracing
         run_task(message.task, inputs, results)
-
-    def _folder(self, part: int) -> Path:
-        return self._scratch / f"part-{part}"
 
     def _end(self, part: int) -> None:
         for pid, number in self._parts.items():
@@ -98,7 +97,7 @@ class Keeper:
             if (part := self._parts.pop(pid, None)) is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-                shutil.rmtree(self._folder(part), ignore_errors=True)
+                shutil.rmtree(self._folders.pop(part), ignore_errors=True)
                 self._tell(control.Ended(part=part, status=status))
 
     def _tell(self, message: control.Told) -> None:

@@ -34,7 +34,8 @@ _NEWER_RIGHTS = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
 """No device, socket, pipe or symbolic link can be made: nothing for a reader outside to stumble over."""
-_DEVICE = _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEV
+_DEVICE = _READ_FILE | _READ_DIR | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
+"""Cutting short is part of opening a file of /proc to write it."""
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 """What may be said of something that is no folder."""
 _BIND_AND_CONNECT_TCP = 3

@@ -21,8 +21,8 @@ from typing import Any
 
 from tilegate.errors import SandboxError
 from tilegate.records.canonical import encode
-from tilegate.records.isolation import JobPolicy, Level
-from tilegate.sandbox import bubblewrap, confine, control, slots, trees
+from tilegate.records.isolation import JobPolicy, Level, Reads
+from tilegate.sandbox import bubblewrap, cgroup, confine, control, slots, trees
 from tilegate.sandbox.box import Box, ready
 from tilegate.sandbox.folder import scratch_folder
 from tilegate.sandbox.missing import lacking
@@ -71,7 +71,7 @@ def opened(
 def _start(
     policy: JobPolicy, warm: tuple[str, ...], import_paths: tuple[str, ...], parallel: int, ours: ExitStack
 ) -> Box:
-    place = _place(policy, import_paths, ours)
+    place = _place(policy, import_paths, parallel, ours)
     with ExitStack() as theirs:
         parent, child = control.pair()
         ours.callback(parent.close)
@@ -85,10 +85,13 @@ def _start(
             limits=policy.within(processes=policy.limits.processes * parallel).limits,
             control_fd=child.fileno(),
             uid=os.getuid() if place.slot is None else place.slot,
+            cgroup=place.group is not None,
             own_user=policy.level is Level.FULL or place.slot is not None,
             parent=os.getpid(),
             parents=confine.namespaces(),
             reads=tuple(map(str, place.reads)),
+            devices=tuple(map(str, trees.nodes())) if policy.level is Level.GPU else (),
+            memory_files=policy.memory_files,
             scratch=place.scratch,
             warm=warm,
         )
@@ -102,7 +105,7 @@ def _start(
             start_new_session=True,
             umask=0o077,
         )
-    box = Box(process, parent, output)
+    box = Box(process, parent, output, place.group)
     ours.callback(box.close)
     return box
 
@@ -117,10 +120,12 @@ class _Place:
     """The user id that it has to itself, where this process may give it one."""
     scratch: str
     environment: dict[str, str]
+    group: cgroup.Group | None
 
 
-def _place(policy: JobPolicy, import_paths: Sequence[str], ours: ExitStack) -> _Place:
-    reads = trees.visible(policy.reads, import_paths)
+def _place(policy: JobPolicy, import_paths: Sequence[str], parallel: int, ours: ExitStack) -> _Place:
+    driver = (Reads.DRIVER,) if policy.level is Level.GPU else ()
+    reads = trees.visible((*policy.reads, *driver), import_paths)
     confined = policy.level is not Level.NONE
     if confined and slots.stuck_as_root():
         raise lacking(policy.level, "another user", "this is root, in a namespace that has no other user id")
@@ -131,7 +136,12 @@ def _place(policy: JobPolicy, import_paths: Sequence[str], ours: ExitStack) -> _
         ours.callback(slots.sweep, slot)
     path = trees.search_path(policy.reads, reads) if confined else os.environ.get("PATH", os.defpath)
     environment = {**_ENVIRONMENT, "PATH": path, "HOME": scratch, "TMPDIR": scratch}
-    return _Place(policy, reads, slot, scratch, environment)
+    bounds = {
+        "memory_bytes": policy.limits.job_bytes * parallel + policy.limits.scratch_bytes,
+        "processes": policy.limits.processes * parallel,
+    }
+    group = ours.enter_context(cgroup.group(**bounds)) if confined else None
+    return _Place(policy, reads, slot, scratch, environment, group)
 
 
 def _program(place: _Place, command: list[str]) -> dict[str, Any]:
@@ -146,13 +156,12 @@ def _program(place: _Place, command: list[str]) -> dict[str, Any]:
             environment=environment, limits=place.policy.limits,
         )  # fmt: skip
         environment, folder = {}, "/"  # bubblewrap's own: it is seen from inside
-    if place.slot is None:
-        return {"args": command, "env": environment, "cwd": folder}
-    shut = trees.shut(place.reads)
-    if not shut:
-        user = {"user": place.slot, "group": place.slot, "extra_groups": []}
+    shut = trees.shut(place.reads) if place.slot is not None else ()
+    if not shut and place.group is None:
+        user = {"user": place.slot, "group": place.slot, "extra_groups": []} if place.slot is not None else {}
         return {"args": command, "env": environment, "cwd": folder, **user}
     order = {
+        "doors": place.group.doors if place.group is not None else (),
         "shut": [str(path) for path in shut],
         "needed": [str(path) for path in place.reads],
         "uid": place.slot,

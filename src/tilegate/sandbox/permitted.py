@@ -44,12 +44,20 @@ def _names(*lines: str) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
 
 
+def _null(index: int) -> Check:
+    """A pointer to nothing."""
+    return Check(index, frozenset({0}), 0xFFFF_FFFF_FFFF_FFFF)
+
+
+_LIMITS = frozenset(range(16)) - {4}
+"""All resources but RLIMIT_CORE."""
+
 FILES = _names(
     "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range",
     "stat lstat fstat newfstatat statx statfs fstatfs access faccessat faccessat2 readlink readlinkat",
     "getdents getdents64 getcwd chdir fchdir rmdir unlink unlinkat rename renameat utimensat umask",
     "truncate ftruncate fallocate fsync fdatasync fadvise64 flock sendfile copy_file_range",
-    "dup dup2 dup3 pipe pipe2 eventfd2 memfd_create",
+    "dup dup2 dup3 pipe pipe2 eventfd2",
 )
 MEMORY = _names("mmap munmap mprotect mremap madvise msync mincore brk mseal membarrier")
 PROCESSES = _names(
@@ -57,7 +65,7 @@ PROCESSES = _names(
     "getpid getppid gettid getpgid getpgrp getsid setpgid setsid pidfd_open",
     "getuid geteuid getgid getegid getresuid getresgid getgroups",
     "sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max",
-    "sched_get_priority_min getpriority getrlimit setrlimit getrusage times getcpu uname sysinfo getrandom",
+    "sched_get_priority_min getpriority getrlimit getrusage times getcpu uname sysinfo getrandom",
 )
 """With seccomp's own call refused, nothing can be put in front of this filter."""
 SIGNALS = _names(
@@ -101,7 +109,11 @@ FILTERED: Mapping[str, Rule] = {
     "mkdir": Rule(_SETS_ID, ((_without(1, _SET_ID),),)),
     "mkdirat": Rule(_SETS_ID, ((_without(2, _SET_ID),),)),
     "renameat2": Rule("RENAME_WHITEOUT would make a device", ((_only(4, 0, 1, 2),),)),
-    "prlimit64": Rule("limits of the caller, of no other process", ((_only(0, 0),),)),
+    "prlimit64": Rule(
+        "limits of the caller, of no other process; to set that of core dumps would call the host's handler",
+        ((_only(0, 0), _only(1, *_LIMITS)), (_only(0, 0), _null(2))),
+    ),
+    "setrlimit": Rule("likewise", ((_only(0, *_LIMITS),),)),
     "sched_setaffinity": Rule("the caller's processors, as OpenMP and cpuinfo set them", ((_only(0, 0),),)),
     "personality": Rule("to be asked, not changed", ((_only(0, 0xFFFF_FFFF),),)),
     "ioctl": Rule(
@@ -174,6 +186,28 @@ FILTERED: Mapping[str, Rule] = {
         ),
     ),
 }
+
+MEMORY_FILES: Mapping[str, Rule] = {"memfd_create": Rule("to open a library from memory", ((),))}
+"""Files without a name hold memory that no process seems to have: for jobs alone that need them."""
+
+DRIVER: Mapping[str, Rule] = {
+    "ioctl": Rule(
+        "besides, what NVIDIA's driver is asked through its own device nodes: Landlock leaves no others to ask",
+        (
+            *FILTERED["ioctl"].any_of,
+            (Check(1, frozenset({0x4600}), 0xFF00),),  # nvidiactl and nvidia0: requests of kind F
+            (Check(1, frozenset({0, 0x3000_0000}), 0xFFFF_FF00),),  # nvidia-uvm: plain numbers
+        ),
+        otherwise=errno.ENOTTY,
+    ),
+    "socket": Rule(
+        "libcuda listens on an abstract socket of its own, and gives up where it cannot; nothing can be connected to",
+        ((_only(0, 1), Check(1, frozenset({5}), 0xF)),),  # AF_UNIX, SOCK_SEQPACKET
+    ),
+    **{name: Rule("goes with that socket", ((),)) for name in ("bind", "listen", "accept", "accept4")},
+    "get_mempolicy": Rule("where memory is, asked by libcuda", ((),)),
+}
+"""In place of the rules above, for work on a GPU."""
 
 REFUSED: Mapping[str, int] = {
     # Their arguments stand behind a pointer, and callers go on with the older call: clone, openat.

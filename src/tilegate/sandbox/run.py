@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import signal
 import threading
@@ -179,6 +180,8 @@ class _Shift:
 
     def _conclude(self, number: int, status: int) -> None:
         watch = self._watches[number]
+        if os.WIFSIGNALED(status) and not watch.broken and self._box.ran_out_of_memory():
+            watch.cut = Ending.MEMORY
         if len(self._jobs) == 1:
             self._box.stop()  # what it left running is gone before its end is told
         for descriptor in (watch.part.results, watch.part.output):
@@ -211,6 +214,10 @@ class _Shift:
                 watch.outer_pid = watch.outer_pid or census.outer_pid(self._box.pid, watch.pid)
                 watch.cut = self._excess(census.take(watch.outer_pid), 1)
         beyond = self._excess(census.take(self._box.pid), len(going) + (len(self._jobs) > 1))
+        if beyond is None and self._box.ran_out_of_memory():
+            beyond = Ending.MEMORY
+        if beyond is None and self._box.files() > self._limits.files * len(going):
+            beyond = Ending.FILES
         if beyond is not None and going and not any(watch.broken for watch in going):
             for watch in going:
                 watch.cut = beyond

@@ -30,6 +30,9 @@ from tilegate.sandbox.syscalls import NUMBERS
 KILL, ALLOW = 0x80000000, 0x7FFF0000
 """Answers of a filter: the process ends; the call runs."""
 
+Rules = Sequence[tuple[str, Rule]]
+"""Names of calls, each with its rule."""
+
 _ERRNO = 0x00050000
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
@@ -39,18 +42,19 @@ _PR_SET_NO_NEW_PRIVS, _SET_MODE_FILTER, _GET_ACTION_AVAIL, _TSYNC = 38, 1, 2, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def decide(machine: str, number: int, arguments: Sequence[int]) -> int:
+def decide(machine: str, number: int, arguments: Sequence[int], more: Rules = ()) -> int:
     """What becomes of a call by the machine's own rules: `KILL`, `ALLOW`, or 0x50000 + errno.
 
     Args:
         machine: `x86_64` or `aarch64`.
         number: of the call, unsigned 32 bits.
         arguments: all six, unsigned 64 bits each.
+        more: rules for some kinds of work, in place of those for all.
 
     Raises:
         SandboxError: there is no filter for this machine.
     """
-    spans = _spans(machine)
+    spans = _spans(machine, tuple(more))
     firsts = [first for first, _ in spans]
     reaction = spans[bisect_right(firsts, number) - 1][1]
     if isinstance(reaction, int):
@@ -59,13 +63,13 @@ def decide(machine: str, number: int, arguments: Sequence[int]) -> int:
     return ALLOW if met else _ERRNO | reaction.otherwise
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, more: Rules = ()) -> bytes:
     """The filter for a machine, as an array of `struct sock_filter`. The same bytes each time.
 
     Raises:
         SandboxError: there is no filter for this machine.
     """
-    spans = _spans(machine)
+    spans = _spans(machine, tuple(more))
     asm = bpf.Assembler()
     answers = {r: asm.answer(r) for r in sorted({r for _, r in spans if isinstance(r, int)} | {ALLOW, KILL})}
     leaves = [
@@ -91,7 +95,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def install() -> None:
+def install(more: Rules = ()) -> None:
     """Put every thread of this process, and all that it starts, behind the filter. It cannot be taken off.
 
     Raises:
@@ -100,7 +104,7 @@ def install() -> None:
     machine = _machine()
     if machine not in NUMBERS:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {machine}")
-    code = program(machine)
+    code = program(machine, more)
     wanted = _Program(len(code) // 8, code)
     unused = ctypes.c_ulong(0)
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), unused, unused, unused):
@@ -123,7 +127,7 @@ def _holds(check: Check, arguments: Sequence[int]) -> bool:
 
 
 @cache
-def _spans(machine: str) -> tuple[tuple[int, int | Rule], ...]:
+def _spans(machine: str, more: Rules) -> tuple[tuple[int, int | Rule], ...]:
     """What becomes of all numbers: from each first number up to the next one, the answer or the rule."""
     if machine not in NUMBERS:
         raise SandboxError(
@@ -133,18 +137,20 @@ def _spans(machine: str) -> tuple[tuple[int, int | Rule], ...]:
             next_step="build on one of them",
         )
     names = {number: name for name, number in NUMBERS[machine].items()}
-    reactions = [_reaction(names.get(number)) for number in range(max(names) + 2)]
+    reactions = [_reaction(names.get(number), dict(more)) for number in range(max(names) + 2)]
     spans: list[tuple[int, int | Rule]] = []
     for reaction, numbers in groupby(range(len(reactions)), key=reactions.__getitem__):
         spans.append((next(numbers), reaction))
     return (*spans, (_X32, KILL))
 
 
-def _reaction(name: str | None) -> int | Rule:
+def _reaction(name: str | None, more: Mapping[str, Rule]) -> int | Rule:
     if name is None:
         return _ERRNO | errno.ENOSYS
     if name in ALLOWED:
         return ALLOW
+    if name in more:
+        return more[name]
     return FILTERED.get(name) or _ERRNO | REFUSED.get(name, errno.EPERM)
 
 

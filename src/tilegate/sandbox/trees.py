@@ -20,6 +20,8 @@ ALIASES = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Links into /usr on most systems, folders of their own on some."""
 SYSTEM = (Path("/usr"), Path("/usr/local"))
 """Prefixes too large to be shown as a whole."""
+DRIVERS = ("/usr/local/nvidia", "/usr/share/nvidia", "/etc/nvidia", "/proc/driver/nvidia", "/sys")
+"""What CUDA's driver reads beside the system's libraries."""
 TOOLS = ("gcc", "g++", "ld", "nvcc")
 CUDA_PROGRAMS = "/usr/local/cuda/bin"
 
@@ -30,8 +32,17 @@ def visible(reads: Iterable[Reads], more: Sequence[str] = ()) -> tuple[Path, ...
     wanted += [alias for alias in map(Path, ALIASES) if alias.is_dir() and not alias.is_symlink()]
     if Reads.COMPILERS in reads:
         wanted += [*map(Path, PROGRAMS), *_tool_folders()]
+    if Reads.DRIVER in reads:
+        wanted += map(Path, DRIVERS)
     spelled = {Path(os.path.abspath(path)) for path in wanted if path.exists()}  # noqa: PTH100 - links stay
     return _outermost(spelled | {path.resolve() for path in spelled})
+
+
+def nodes() -> tuple[Path, ...]:
+    """Device nodes of the GPUs' driver."""
+    return tuple(
+        path for path in sorted(Path("/dev").glob("nvidia*")) if path.is_char_device() or path.is_dir()
+    )
 
 
 def aliases() -> dict[str, str]:
