@@ -391,3 +391,8 @@ def test_the_report_is_a_record_and_a_table():
     text = console.file.getvalue()
     assert "2 probes: 1 blocked, 1 escaped" in text
     assert "all as expected" in text
+
+
+def test_the_readme_counts_the_probes():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert f"tries {len(PROBES)} ways out" in readme

@@ -18,20 +18,34 @@ import sys
 from pathlib import Path
 
 
-def _load_own_package() -> None:
-    """Both sides of the wall run the same tilegate, whichever others the search path holds, if any."""
-    root = Path(__file__).parents[1]
+def _own(name: str, root: Path) -> None:
+    """Both sides of the wall run the same tilegate, whichever others the search path holds, if any.
+
+    What a package offers is loaded when it is first asked for: most tasks declare no operator and start no job.
+    """
     spec = importlib.util.spec_from_file_location(
-        "tilegate", root / "__init__.py", submodule_search_locations=[str(root)]
+        name, root / "__init__.py", submodule_search_locations=[str(root)]
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{root} is no package")
-    sys.modules["tilegate"] = package = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(package)
+    sys.modules[name] = package = importlib.util.module_from_spec(spec)
+    execute = spec.loader.exec_module
+
+    def load(attribute: str) -> object:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        if importlib.util.find_spec(f"{name}.{attribute}"):
+            return importlib.import_module(f"{name}.{attribute}")
+        del package.__dict__["__getattr__"]
+        execute(package)
+        return getattr(package, attribute)
+
+    package.__dict__["__getattr__"] = load
 
 
 sys.path += sys.argv[2:]
-_load_own_package()
+_own("tilegate", Path(__file__).parents[1])
+_own("tilegate.sandbox", Path(__file__).parent)
 
 from tilegate.records.canonical import decode  # noqa: E402 (found by the line above)
 from tilegate.records.isolation import Level  # noqa: E402 (found by the line above)
