@@ -22,3 +22,16 @@ def pytest_collection_modifyitems(items):
 settings.register_profile("long", max_examples=1_000, deadline=None)
 if profile := os.environ.get("TILEGATE_HYPOTHESIS"):
     settings.load_profile(profile)
+
+
+@pytest.fixture
+def driver():
+    """The stand-in for the CUDA driver, as new; whatever it must not see fails the test."""
+    from tests.driver.standin import standin  # here: tvm_ffi imports torch
+
+    one = standin()
+    one.fresh()
+    yield one
+    state = one.state()
+    assert one.violations() == []
+    assert (state["depth"], state["relaxed"], state["kept"]) == (0, 0, 0)

@@ -63,6 +63,7 @@ MAKE = {
     inspect.NoneType: lambda _: st.none(),
     inspect.EnumType: lambda i: st.sampled_from(i.cls),
     inspect.DictType: lambda i: st.dictionaries(values(i.key_type), values(i.value_type), max_size=2),
+    inspect.TupleType: lambda i: st.tuples(*map(values, i.item_types)),
     inspect.VarTupleType: lambda i: st.lists(values(i.item_type), max_size=2).map(tuple),
     inspect.UnionType: lambda i: st.one_of(*map(values, i.types)),
 }

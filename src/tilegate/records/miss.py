@@ -36,6 +36,9 @@ class MissReason(enum.Enum):
     ELEMENTS = "more elements than evaluated"
     HOST = "the generated host code refused the call"
     ARGUMENTS = "wrong number of arguments"
+    DIMENSIONS = "the launch is beyond what the device or the kernel allows"
+    DRIVER = "the device's driver refused"
+    STICKY = "the device's context is lost"
 
 
 GUARD_CODES: tuple[MissReason, ...] = (
@@ -54,6 +57,9 @@ GUARD_CODES: tuple[MissReason, ...] = (
     MissReason.ELEMENTS,
     MissReason.HOST,
     MissReason.ARGUMENTS,
+    MissReason.DIMENSIONS,
+    MissReason.DRIVER,
+    MissReason.STICKY,
 )
 """Refusals of the guard in C by number: build/launchers/guard.h carries the same list."""
 

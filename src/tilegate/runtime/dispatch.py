@@ -147,7 +147,23 @@ class Site:
         return f"fixed at build: {', '.join(several)}" if several else ""
 
 
+_OF_NO_TENSOR = frozenset(
+    {
+        MissReason.ALIGNMENT,
+        MissReason.ELEMENTS,
+        MissReason.HOST,
+        MissReason.ARGUMENTS,
+        MissReason.DIMENSIONS,
+    }
+)
+"""Refusals whose second byte is no tensor's number, or whose tensor tells nothing."""
+
+
 def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mapping[str, Any]) -> str:
+    if reason in (MissReason.DRIVER, MissReason.STICKY):
+        return f"driver error {code >> 32}"
+    if reason in _OF_NO_TENSOR:
+        return ""
     tensor = contract.arguments_given(_choices(contract, arguments))[(code >> 8) & 0xFF]
     dim = (code >> 16) & 0xFF
     shapes = {
@@ -166,8 +182,6 @@ def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mappin
         return f"{axis}: {', '.join(seen)}"
     if reason in (MissReason.EXTENT, MissReason.NARROW) and tensor.name in shapes:
         return f"{tensor.name}: {tensor.dims[dim]}={shapes[tensor.name][dim]}"
-    if reason in (MissReason.ALIGNMENT, MissReason.ELEMENTS, MissReason.HOST, MissReason.ARGUMENTS):
-        return ""
     return tensor.name
 
 

@@ -34,7 +34,10 @@ enum tg_code {
   TG_ALIGNMENT,
   TG_ELEMENTS,
   TG_HOST,
-  TG_ARGUMENTS
+  TG_ARGUMENTS,
+  TG_DIMENSIONS,
+  TG_DRIVER,
+  TG_STICKY
 };
 
 /* A refusal names its reason, the tensor and the dim, each in a byte of its own. */
