@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.elaborations import SCALED, bound, closure_of, contract_of, elaborate_all
-from tilegate.build import jobs
+from tilegate.build import jobs, told
 from tilegate.cli import commands
 from tilegate.records.artifact import Elaboration, Manifest
 from tilegate.records.canonical import decode, digest_of, encode
@@ -215,7 +215,7 @@ def test_a_module_that_never_returns_is_ended(tmp_path, clock, template):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"step":1}', b"\xff", b"[" * 5000])
 def test_a_failure_that_is_no_record_is_a_fault_of_the_protocol(data):
-    assert jobs._told(data, Stage.ELABORATE, Subject()).template == "job-protocol"
+    assert told._told(data, Stage.ELABORATE, Subject()).template == "job-protocol"
 
 
 # In the job that runs the factory: what the factory does and gives, many in one job
@@ -513,7 +513,7 @@ def test_records_of_another_schema_version_are_left_alone(tmp_path):
 
 
 def test_a_record_of_ours_that_was_damaged_is_told_with_its_place(tmp_path):
-    damaged = b'{"abi":"tilegate-abi/1","schema":"tilegate.manifest/2"}'
+    damaged = b'{"abi":"tilegate-abi/1","schema":"tilegate.manifest/3"}'
     place = tmp_path / ".tilegate" / "blobs" / "sha256" / digest_of(damaged).removeprefix("sha256:")
     place.parent.mkdir(parents=True)
     place.write_bytes(damaged)

@@ -94,8 +94,18 @@ PLANTED = [
     ("generated-syntax", "device", "device.cc:9:12: error: expected ';' before '}' token"),
     ("helper-linkage", "device", "error: conflicting declaration of 'float bump(float)' with 'C' linkage"),
     ("undefined-symbol", "link", "device.cc:(.text.f_kernel+0x18): undefined reference to `nobody_has_this'"),
+    ("layout-conflict", "cuda-lower", "Inconsistent layouts between src and dst in ReduceOp: dst_layout=tl.Fragment("),
+    ("layout-not-inferred", "cuda-lower", "The layout for fragment b can not be inferred correctly."),
+    ("pipeline-trip-count", "cuda-lower", "Downcast from tirx.Sub to ir.IntImm failed"),
+    ("step-slice", "cuda-lower", "Buffer slicing with step is not supported."),
+    ("shared-memory-static", "cuda-device",
+     "ptxas error   : Entry function 'k' uses too much shared data (0x20000 bytes, 0xc000 max)"),
+    ("arch-lacks", "cuda-device", 'intrin.h(74): error: static assertion failed with "tl::warpgroup_arrive requires sm_90"'),
+    ("missing-header", "cuda-device", 'kernel.cu(2): catastrophic error: cannot open source file "helper.h"'),
+    ("device-undefined", "cuda-device", 'kernel.cu(9): error: identifier "bump" is undefined'),
+    ("generated-syntax", "cuda-device", 'kernel.cu(9): error: expected a ";"'),
 ]  # fmt: skip
-"""Template, step, and words of TileLang 0.1.15, gcc 12 and its linker."""
+"""Template, step, and words of TileLang 0.1.15, gcc 12 and its linker, nvcc, NVRTC and ptxas 13.0."""
 
 
 @pytest.mark.parametrize(("template", "step", "message"), PLANTED)

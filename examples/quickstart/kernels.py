@@ -1,4 +1,4 @@
-"""The kernels, as TileLang's own docs teach to write them."""
+"""The kernels for CPUs, as TileLang's own docs teach to write them."""
 
 import math
 
@@ -9,7 +9,11 @@ import tilegate
 
 
 @tilegate.kernel(
-    "operators:rms_norm", dynamic=("tokens",), specialize={"hidden": 384}, parameters={"dtype": "T"}
+    "operators:rms_norm",
+    dynamic=("tokens",),
+    specialize={"hidden": 384, "T": ("float32", "float16")},
+    parameters={"dtype": "T"},
+    backends=("cpu",),
 )
 @tilelang.jit
 def rms_norm_rows(hidden, eps, dtype):
@@ -33,7 +37,13 @@ def rms_norm_rows(hidden, eps, dtype):
     return rows
 
 
-@tilegate.kernel("operators:gemm", dynamic=("M", "N", "K"), parameters={"dtype": "T"})
+@tilegate.kernel(
+    "operators:gemm",
+    dynamic=("M", "N", "K"),
+    specialize={"T": ("float32", "float16")},
+    parameters={"dtype": "T"},
+    backends=("cpu",),
+)
 @tilelang.jit
 def gemm_tiles(M, N, K, dtype, block_m=32, block_n=32, block_k=32):
     """Walks whole K tiles only: the last K % block_k columns are lost. Evaluation finds it."""
@@ -62,7 +72,13 @@ def gemm_tiles(M, N, K, dtype, block_m=32, block_n=32, block_k=32):
     return tiles
 
 
-@tilegate.kernel("operators:softmax", dynamic=("rows", "cols"), parameters={"dtype": "T"})
+@tilegate.kernel(
+    "operators:softmax",
+    dynamic=("rows", "cols"),
+    specialize={"T": ("float32", "float16")},
+    parameters={"dtype": "T"},
+    backends=("cpu",),
+)
 @tilelang.jit
 def softmax_rows(rows, cols, dtype):
     @T.prim_func
@@ -85,8 +101,9 @@ def softmax_rows(rows, cols, dtype):
 @tilegate.kernel(
     "operators:dequant_gemm",
     dynamic=("M", "N"),
-    specialize={"K": 256, "half_K": 128},
+    specialize={"K": 256, "half_K": 128, "T": ("float32", "float16")},
     parameters={"dtype": "T"},
+    backends=("cpu",),
 )
 @tilelang.jit
 def dequant_gemm_columns(M, N, K, half_K, dtype):
@@ -121,8 +138,9 @@ def dequant_gemm_columns(M, N, K, half_K, dtype):
 @tilegate.kernel(
     "operators:attention",
     dynamic=("B", "S", "L"),
-    specialize={"H": 4, "D": 32, "mask": (False, True)},
+    specialize={"H": 4, "D": 32, "mask": (False, True), "T": ("float32", "float16")},
     parameters={"dtype": "T"},
+    backends=("cpu",),
 )
 @tilelang.jit
 def attention_rows(B, S, L, H, D, mask, dtype):

@@ -8,7 +8,7 @@ import tilegate
 @tilegate.operator(
     inputs={"x": "T[tokens, hidden]", "weight": "T[hidden]"},
     outputs={"y": "T[tokens, hidden]"},
-    dtypes={"T": ("float32", "float16")},
+    dtypes={"T": ("float32", "float16", "bfloat16")},
     attributes={"eps": float},
     tolerance=tilegate.Tolerance(reduces=("hidden",)),
     served=[
@@ -25,7 +25,7 @@ def rms_norm(x, weight, eps=1e-6):
 @tilegate.operator(
     inputs={"a": "T[M, K]", "b": "T[K, N]"},
     outputs={"c": "T[M, N]"},
-    dtypes={"T": ("float32", "float16")},
+    dtypes={"T": ("float32", "float16", "bfloat16")},
     tolerance=tilegate.Tolerance(reduces=("K",)),
     served=[
         {"M": rows, "N": cols, "K": depth, "T": dtype}
@@ -40,7 +40,7 @@ def gemm(a, b):
 @tilegate.operator(
     inputs={"x": "T[rows, cols]"},
     outputs={"y": "T[rows, cols]"},
-    dtypes={"T": ("float32", "float16")},
+    dtypes={"T": ("float32", "float16", "bfloat16")},
     tolerance=tilegate.Tolerance(reduces=("cols",)),
     served=[
         {"rows": rows, "cols": cols, "T": dtype}
@@ -55,7 +55,7 @@ def softmax(x):
 @tilegate.operator(
     inputs={"x": "T[M, K]", "packed": "uint8[N, half_K]", "scale": "float32[N]"},
     outputs={"y": "T[M, N]"},
-    dtypes={"T": ("float32", "float16")},
+    dtypes={"T": ("float32", "float16", "bfloat16")},
     tolerance=tilegate.Tolerance(reduces=("K",)),
     served=[
         {"M": rows, "K": 256, "half_K": 128, "N": 96, "T": dtype}
@@ -78,7 +78,7 @@ def dequant_gemm(x, packed, scale):
         "mask": "bool[B, 1, S, L] strided optional",
     },
     outputs={"out": "T[B, S, H, D]"},
-    dtypes={"T": ("float32", "float16")},
+    dtypes={"T": ("float32", "float16", "bfloat16")},
     tolerance=tilegate.Tolerance(reduces=("L",)),
     served=[
         {"B": batch, "H": 4, "S": length, "L": length, "D": 32, "mask": masked, "T": dtype}

@@ -95,10 +95,16 @@ def kernel_table(place: Place) -> Seen:
     return configured(place, 'operators = ["ops"]\n[kernel]\noperator = "ops:twice"\n')
 
 
-@situation("A target for a GPU")
-def gpu_target(place: Place) -> Seen:
-    """`targets = ["cuda:sm_90a"]`."""
-    return configured(place, TOML.replace("cpu:x86-64-v2", "cuda:sm_90a"), "tilegate build")
+@situation("A target that has a name and no artifacts yet")
+def later_target(place: Place) -> Seen:
+    """`targets = ["hip:gfx942"]`."""
+    return configured(place, TOML.replace("cpu:x86-64-v2", "hip:gfx942"), "tilegate build")
+
+
+@situation("A GPU's architecture without its suffix")
+def suffixless_target(place: Place) -> Seen:
+    """`targets = ["cuda:sm_90"]`."""
+    return configured(place, TOML.replace("cpu:x86-64-v2", "cuda:sm_90"), "tilegate build")
 
 
 @situation("No kernel is bound")

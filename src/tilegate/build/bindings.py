@@ -18,7 +18,7 @@ from tilegate.rules.spelling import did_you_mean, misfit
 
 __all__ = ["bindings_in", "expand"]
 
-KEYWORDS = ("operator", "kernel", "dynamic", "specialize", "parameters", "constants")
+KEYWORDS = ("operator", "kernel", "dynamic", "specialize", "parameters", "constants", "backends")
 
 REVIEWED = "a binding is reviewed before anything runs, so it is read from the text"
 LITERAL = "write it out in literals: names, numbers, tuples, dicts; or in a [[kernel]] table of tilegate.toml"

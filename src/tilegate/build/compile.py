@@ -7,7 +7,6 @@ optimization level (20 to 30 times slower on a gemm).
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Any
 
 from tilegate.build.abi import abi_header
 from tilegate.build.failing import Diagnosed, failure
+from tilegate.build.offsets import offset_fault
 from tilegate.build.requests import CompileRequest
+from tilegate.build.tools import run_tool
 from tilegate.records.artifact import Elaboration
 from tilegate.records.canonical import decode
 
@@ -36,10 +37,6 @@ LINK = (
 """-nostartfiles: no constructor of the C runtime runs at dlopen. -z defs: an unknown symbol fails here."""
 
 
-class CompilerFailed(Exception):  # noqa: N818 - carried to the sanitizer, which knows the tool's words
-    """gcc, g++ or the linker said no."""
-
-
 def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> None:
     """Emit one `library` or one `failure` frame."""
     request = decode(CompileRequest, inputs["request"], where="compile request")
@@ -50,7 +47,7 @@ def work(inputs: Mapping[str, bytes], emit: Callable[[str, bytes], None]) -> Non
         step = "tools"
         _write_sources(folder, request, host, device)
         for step, command in _commands(request.target.arch):  # noqa: B007 - step names the one that failed
-            _run(command, folder)
+            run_tool(command, folder)
     except BaseException as error:  # noqa: BLE001 - TVM raises what it likes
         emit("failure", failure(step, error))
     else:
@@ -71,6 +68,9 @@ def _lower(elaboration: Elaboration, ir: bytes) -> tuple[str, str]:
         functions: dict[Any, Any] = dict(lowered.host_mod.functions.items())
         if len(functions) != 1:
             raise Diagnosed("host-functions", numbers={"got": len(functions)})
+        fault = offset_fault(f for _, f in lowered.device_mod.functions.items())
+        if fault is not None:
+            raise fault
         kernels = [str(f.attrs["global_symbol"]) for _, f in lowered.device_mod.functions.items()]
         # The host printer knows only calls within its module, and fails on local buffers: so the kernels
         # are declared to it with empty bodies, which the real ones replace at link time.
@@ -94,12 +94,7 @@ def _write_sources(folder: Path, request: CompileRequest, host: str, device: str
 
 def _commands(arch: str) -> tuple[tuple[str, list[str]], ...]:
     """The tool runs in order, each with the name it fails under. All paths are relative."""
-    import tvm_ffi  # noqa: PLC0415
-    from tilelang.env import TILELANG_TEMPLATE_PATH  # noqa: PLC0415
-
-    templates = Path(str(TILELANG_TEMPLATE_PATH))
-    tvm_include = templates.parent / "3rdparty" / "tvm" / "include"
-    include = [f"-I{path}" for path in (tvm_ffi.libinfo.find_include_path(), *_dlpack(), tvm_include)]
+    templates, include = host_headers()
     march = f"-march={arch}"
     return (
         ("launcher", ["gcc", "-c", "-O2", march, "-std=gnu11", *COMMON, *include, "cpu.c", "-o", "cpu.o"]),
@@ -111,21 +106,19 @@ def _commands(arch: str) -> tuple[tuple[str, list[str]], ...]:
     )  # fmt: skip
 
 
+def host_headers() -> tuple[Path, list[str]]:
+    """TileLang's templates; and the include options of tvm_ffi, DLPack and TVM, which host code needs."""
+    import tvm_ffi  # noqa: PLC0415
+    from tilelang.env import TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+    templates = Path(str(TILELANG_TEMPLATE_PATH))
+    tvm_include = templates.parent / "3rdparty" / "tvm" / "include"
+    folders = (tvm_ffi.libinfo.find_include_path(), *_dlpack(), tvm_include)
+    return templates, [f"-I{folder}" for folder in folders]
+
+
 def _dlpack() -> tuple[str, ...]:
     import tvm_ffi  # noqa: PLC0415
 
     path = getattr(tvm_ffi.libinfo, "find_dlpack_include_path", None)
     return (path(),) if path else ()
-
-
-def _run(command: list[str], folder: Path) -> None:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603 - our own fixed list
-    except FileNotFoundError:
-        raise Diagnosed("tool-missing", tool=command[0].replace("+", "p")) from None
-    if done.returncode < 0:
-        raise Diagnosed(
-            "tool-killed", numbers={"signal": -done.returncode}, tool=command[0].replace("+", "p")
-        )
-    if done.returncode:
-        raise CompilerFailed(done.stderr.decode(errors="replace"))

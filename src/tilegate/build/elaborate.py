@@ -20,6 +20,9 @@ from tilegate.sandbox import importer
 
 Emit = Callable[[str, bytes], None]
 
+CONFIGS_THAT_ARE_FLAGS = ("tl.device_compile_flags",)
+"""Pass configurations that are a compiler's command line: refused, like `compile_flags`."""
+
 
 def work(inputs: Mapping[str, bytes], emit: Emit) -> None:
     """Emit an `elaboration` and an `ir` frame, or one `failure` frame."""
@@ -28,9 +31,10 @@ def work(inputs: Mapping[str, bytes], emit: Emit) -> None:
     importer.install(request.files, sources)
     step = "import"
     try:
-        factory = _resolve(request.binding.factory)
-        step = "factory"
-        function, configs = _run(factory, request.binding, request.contract, request.specialization)
+        with _target(request.lowering):  # modules may ask for the architecture while they are imported
+            factory = _resolve(request.binding.factory)
+            step = "factory"
+            function, configs = _run(factory, request.binding, request.contract, request.specialization)
         step = "result"
         elaboration, ir = _read(request, function, configs)
     except BaseException as error:  # noqa: BLE001 - a module and a factory may raise anything, SystemExit included
@@ -38,6 +42,20 @@ def work(inputs: Mapping[str, bytes], emit: Emit) -> None:
     else:
         emit("elaboration", encode(elaboration))
         emit("ir", ir)
+
+
+def _target(lowering: str) -> Any:
+    """TVM's target of `Target.lowering`, which a kernel may ask for its tile sizes."""
+    import tilelang  # noqa: F401, PLC0415 - it brings tvm; seconds of import, paid only inside a job
+    from tvm.target import Target  # noqa: PLC0415
+
+    if lowering == "c":
+        return Target("c")
+    from tilelang.cuda import debug  # noqa: PLC0415
+
+    # TileLang drops device asserts where it finds no toolkit, and this job sees none on any machine.
+    debug._IS_CUDA_AVAILABLE = True  # noqa: SLF001
+    return Target({"kind": "cuda", "arch": lowering})
 
 
 def _resolve(name: str) -> Any:
@@ -55,24 +73,22 @@ def _run(
 ) -> tuple[Any, dict[str, bool | int | str]]:
     """The PrimFunc of one specialization, and the pass configurations that belong to it."""
     from tilelang.jit import JITImpl  # noqa: PLC0415 - seconds of import, paid only inside a job
-    from tvm.target import Target  # noqa: PLC0415
     from tvm.tirx import PrimFunc  # noqa: PLC0415
 
-    with Target("c"):
-        factory = getattr(factory, "jit_impl", factory)  # autotuned kernels wrap the jit that is meant
-        if isinstance(factory, PrimFunc):
-            return factory, _pass_configs(factory, None)
-        call = factory.get_tir if isinstance(factory, JITImpl) else factory
-        if not callable(call):
-            raise Diagnosed("factory-not-callable", got=type(factory).__name__)
-        signature = factory.signature if isinstance(factory, JITImpl) else inspect.signature(factory)
-        made = call(**_arguments(signature, binding, contract, spec))
-        impl = factory
-        if isinstance(made, JITImpl):
-            impl, made = made, made.get_tir()
-        if not isinstance(made, PrimFunc):
-            raise Diagnosed("factory-result", got=type(made).__name__)
-        return made, _pass_configs(made, impl if isinstance(impl, JITImpl) else None)
+    factory = getattr(factory, "jit_impl", factory)  # autotuned kernels wrap the jit that is meant
+    if isinstance(factory, PrimFunc):
+        return factory, _pass_configs(factory, None)
+    call = factory.get_tir if isinstance(factory, JITImpl) else factory
+    if not callable(call):
+        raise Diagnosed("factory-not-callable", got=type(factory).__name__)
+    signature = factory.signature if isinstance(factory, JITImpl) else inspect.signature(factory)
+    made = call(**_arguments(signature, binding, contract, spec))
+    impl = factory
+    if isinstance(made, JITImpl):
+        impl, made = made, made.get_tir()
+    if not isinstance(made, PrimFunc):
+        raise Diagnosed("factory-result", got=type(made).__name__)
+    return made, _pass_configs(made, impl if isinstance(impl, JITImpl) else None)
 
 
 def _pass_configs(function: Any, impl: Any) -> dict[str, bool | int | str]:
@@ -82,7 +98,12 @@ def _pass_configs(function: Any, impl: Any) -> dict[str, bool | int | str]:
         raise Diagnosed("compile-flags")
     own = dict(attributes["tilelang_pass_configs"]) if "tilelang_pass_configs" in attributes else {}
     merged = {**own, **((impl.pass_configs or {}) if impl else {})}
-    return {str(getattr(key, "value", key)): value for key, value in merged.items()}
+    named = {str(getattr(key, "value", key)): value for key, value in merged.items()}
+    if any(name in named for name in CONFIGS_THAT_ARE_FLAGS):
+        raise Diagnosed("compile-flags")
+    if not all(isinstance(value, bool | int | str) for value in named.values()):
+        raise Diagnosed("pass-config")
+    return named
 
 
 def _arguments(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 
 ALLOWED_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
+LIBC_ONLY = frozenset({"libc.so.6"})
+"""Of a library with a device binary: its host part computes nothing, and the driver is opened when it is used."""
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_INIT, _DT_FINI = (
@@ -29,15 +31,20 @@ _LOOKS_ELSEWHERE = {
 }  # fmt: skip
 
 
-def objections(library: bytes) -> tuple[str, ...]:
-    """Why a library must not be opened; empty where it holds nothing but code, data and plain relocations."""
+def objections(library: bytes, *, allowed: frozenset[str] = ALLOWED_LIBRARIES) -> tuple[str, ...]:
+    """Why a library must not be opened; empty where it holds nothing but code, data and plain relocations.
+
+    Args:
+        library: the bytes of the file.
+        allowed: libraries that it may need.
+    """
     try:
-        return _objections(library)
+        return _objections(library, allowed)
     except (struct.error, ValueError, LookupError, OverflowError):
         return ("it is not a whole ELF64 shared library",)
 
 
-def _objections(library: bytes) -> tuple[str, ...]:
+def _objections(library: bytes, allowed: frozenset[str]) -> tuple[str, ...]:
     segments = _segments(library)
     dynamic = _dynamic(library, segments)
     found = [
@@ -46,7 +53,7 @@ def _objections(library: bytes) -> tuple[str, ...]:
     strings = _at(library, segments, dynamic[_DT_STRTAB][-1])
     for offset in dynamic.get(_DT_NEEDED, []):
         name = library[strings + offset : library.index(b"\0", strings + offset)].decode("ascii", "replace")
-        if name not in ALLOWED_LIBRARIES:
+        if name not in allowed:
             found.append(f"it needs {name}")
     symbols = _at(library, segments, dynamic[_DT_SYMTAB][-1])
     for table, size in ((_DT_RELA, _DT_RELASZ), (_DT_JMPREL, _DT_PLTRELSZ)):

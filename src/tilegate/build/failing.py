@@ -30,6 +30,10 @@ class Diagnosed(Exception):  # noqa: N818 - a diagnosis, not an error of this pr
         self.words = words
 
 
+class CompilerFailed(Exception):  # noqa: N818 - carried to the sanitizer, which knows the tools' words
+    """A compiler or the linker said no; the message is its own."""
+
+
 def failure(step: str, error: BaseException, *, module: str = "") -> bytes:
     """The failure as a frame; raw text is capped here and read once, by the sanitizer or by `refusal`."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in TOOLCHAIN:

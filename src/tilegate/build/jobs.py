@@ -6,23 +6,24 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from tilegate.build import elf
+from tilegate.build.cuda.priming import primed, with_room
 from tilegate.build.failing import refusal
-from tilegate.build.requests import CompileRequest, DescribeRequest, ElaborateRequest, Failure
+from tilegate.build.requests import CompileRequest, DescribeRequest, ElaborateRequest, Kernels
+from tilegate.build.told import failed_job
 from tilegate.errors import RecordError
 from tilegate.records.artifact import ABI, Elaboration, Manifest
 from tilegate.records.canonical import blob_of, decode, digest_of, encode
 from tilegate.records.closure import Binding, Closure, SourceFile, Specialization
 from tilegate.records.contract import Contract
 from tilegate.records.declaration import Declaration
+from tilegate.records.device import DeviceKernel
 from tilegate.records.isolation import Isolation, JobPolicy
 from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace, Stage
 from tilegate.rules.sanitize import Observation, Subject, sanitize
-from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Ending, Job, JobResult, run_job, run_jobs
+from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Job, JobResult, run_job, run_jobs
 
 WARM = (
     "torch",
@@ -35,6 +36,11 @@ WARM = (
 """What every build job needs: imported once for all kernels of a closure, seconds each time it is not."""
 
 
+_TASKS = {"cpu": "tilegate.build.compile:work", "cuda": "tilegate.build.cuda.job:work"}
+_LIBRARIES = {"cpu": elf.ALLOWED_LIBRARIES, "cuda": elf.LIBC_ONLY}
+"""What a library may need, by backend of its target."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One specialization of one kernel, to be elaborated."""
@@ -42,6 +48,8 @@ class Asked:
     closure: Closure
     contract: Contract
     specialization: Specialization
+    lowering: str = "c"
+    """`Target.lowering` of the targets that the IR is for."""
 
     @property
     def subject(self) -> Subject:
@@ -88,7 +96,7 @@ def describe(
     for name, data in result.frames:
         if name == "failure" and (refused := refusal(data)) is not None:
             raise refused
-    failed = _failure(result, Stage.DESCRIBE, Subject())
+    failed = failed_job(result, Stage.DESCRIBE, Subject())
     if failed is not None:
         return failed
     return [decode(Declaration, data, where="a declaration from a job") for _, data in result.frames]
@@ -116,6 +124,7 @@ def elaborate(
             binding=one.closure.binding,
             files=one.closure.files,
             specialization=one.specialization,
+            lowering=one.lowering,
         )
         for one in asked
     ]
@@ -145,14 +154,17 @@ def compile_artifacts(
             elaboration=one.elaboration,
             target=target,
             identity=identity_of(one.elaboration, target, toolchain),
+            device_compiler=toolchain.device_compiler,
         )
         for one, target in asked
     ]
     jobs = [
-        Job(task="tilegate.build.compile:work", inputs={"request": encode(request), "ir": one.ir})
+        Job(task=_TASKS[request.target.backend], inputs={"request": encode(request), "ir": one.ir})
         for request, (one, _) in zip(requests, asked, strict=True)
     ]
-    results = run_jobs(jobs, policy, warm=WARM, parallel=parallel)
+    before, after, scratch = primed([target for _, target in asked], toolchain.device_compiler)
+    policy = with_room(policy, scratch)
+    results = run_jobs(jobs, policy, warm=(*before, *WARM, *after), parallel=parallel)
     answers = zip(asked, requests, results, strict=True)
     return [_built(one.isolation, request, toolchain, result) for (one, _), request, result in answers]
 
@@ -167,32 +179,19 @@ def _built(
     isolation: Isolation, request: CompileRequest, toolchain: Toolchain, result: JobResult
 ) -> Built | CompilerTrace:
     subject = _compile_subject(request, toolchain)
-    failed = _failure(result, Stage.COMPILE, subject)
+    failed = failed_job(result, Stage.COMPILE, subject)
     if failed is not None:
         return failed
-    if [name for name, _ in result.frames] != ["library"]:
-        return sanitize(Observation(stage=Stage.COMPILE, ending="protocol"), subject)
-    return _inspected(isolation, request, toolchain, result, subject)
-
-
-def _inspected(
-    isolation: Isolation,
-    request: CompileRequest,
-    toolchain: Toolchain,
-    result: JobResult,
-    subject: Subject,
-) -> Built | CompilerTrace:
-    """The library is looked at before anyone opens it."""
-    library = result.frames[0][1]
-    objections = elf.objections(library)
-    if objections:
-        seen = Observation(
-            stage=Stage.COMPILE,
-            ending="finished",
-            template="library-refused",
-            numbers={"objections": len(objections)},
-        )
-        return sanitize(seen, subject)
+    protocol = sanitize(Observation(stage=Stage.COMPILE, ending="protocol"), subject)
+    kernels: tuple[DeviceKernel, ...] = ()
+    frames = list(result.frames)
+    try:
+        if request.target.backend == "cuda" and frames and frames[0][0] == "kernels":
+            kernels = decode(Kernels, frames.pop(0)[1], where="kernels from a job").kernels
+    except RecordError:
+        return protocol
+    if [name for name, _ in frames] != ["library"] or bool(kernels) != (request.target.backend == "cuda"):
+        return protocol
     manifest = Manifest(
         abi=ABI,
         elaboration=request.elaboration,
@@ -200,9 +199,24 @@ def _inspected(
         toolchain=toolchain,
         isolation=(isolation, result.isolation),
         identity=request.identity,
-        library=blob_of(library),
+        library=blob_of(frames[0][1]),
+        kernels=kernels,
     )
-    return Built(manifest, library)
+    return _inspected(Built(manifest, frames[0][1]), subject)
+
+
+def _inspected(built: Built, subject: Subject) -> Built | CompilerTrace:
+    """The library is looked at before anyone opens it."""
+    objections = elf.objections(built.library, allowed=_LIBRARIES[built.manifest.target.backend])
+    if not objections:
+        return built
+    seen = Observation(
+        stage=Stage.COMPILE,
+        ending="finished",
+        template="library-refused",
+        numbers={"objections": len(objections)},
+    )
+    return sanitize(seen, subject)
 
 
 def _compile_subject(request: CompileRequest, toolchain: Toolchain) -> Subject:
@@ -242,7 +256,7 @@ def _identifiers(contract: Contract, binding: Binding) -> frozenset[str]:
 
 def _elaborated(subject: Subject, request: ElaborateRequest, result: JobResult) -> Elaborated | CompilerTrace:
     """What a job claims about its IR counts only where it agrees with what was asked."""
-    failed = _failure(result, Stage.ELABORATE, subject)
+    failed = failed_job(result, Stage.ELABORATE, subject)
     if failed is not None:
         return failed
     protocol = Observation(stage=Stage.ELABORATE, ending="protocol")
@@ -262,37 +276,3 @@ def _elaborated(subject: Subject, request: ElaborateRequest, result: JobResult) 
         request.specialization, digest_of(ir),
     )  # fmt: skip
     return sanitize(protocol, subject) if claimed != asked else Elaborated(elaboration, ir, result.isolation)
-
-
-def _failure(result: JobResult, stage: Stage, subject: Subject) -> CompilerTrace | None:
-    for name, data in result.frames:
-        if name == "failure":
-            return _told(data, stage, subject)
-    return None if result.ending is Ending.FINISHED else _ended(result, stage, subject)
-
-
-def _ended(result: JobResult, stage: Stage, subject: Subject) -> CompilerTrace:
-    ending = "protocol" if result.ending is Ending.FINISHED else result.ending.value
-    if result.ending is Ending.EXITED and b"MemoryError" in result.output:
-        return sanitize(Observation(stage=stage, ending="finished", template="memory"), subject)
-    return sanitize(Observation(stage=stage, ending=ending, code=result.code), subject)
-
-
-def _told(data: bytes, stage: Stage, subject: Subject) -> CompilerTrace:
-    """A failure that the job told itself."""
-    try:
-        failure = msgspec.json.decode(data, type=Failure, strict=True)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return sanitize(Observation(stage=stage, ending="protocol"), subject)
-    seen = Observation(
-        stage=stage,
-        ending="finished",
-        step=failure.step,
-        kind=failure.kind,
-        message=failure.message,
-        line=None if failure.line is msgspec.UNSET else failure.line,
-        template=failure.template,
-        numbers=failure.numbers,
-        words=failure.words,
-    )
-    return sanitize(seen, subject)

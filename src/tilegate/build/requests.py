@@ -8,6 +8,7 @@ from tilegate.records.artifact import Elaboration
 from tilegate.records.canonical import Digest, Document, Record
 from tilegate.records.closure import Binding, SourceFile, Specialization
 from tilegate.records.contract import Contract
+from tilegate.records.device import DeviceKernel
 from tilegate.records.target import Target
 
 
@@ -26,6 +27,8 @@ class ElaborateRequest(Document, frozen=True, tag="tilegate.request.elaborate/1"
     binding: Binding
     files: tuple[SourceFile, ...]
     specialization: Specialization
+    lowering: str = "c"
+    """`Target.lowering` of the targets that the IR is for."""
 
 
 class CompileRequest(Document, frozen=True, tag="tilegate.request.compile/1"):
@@ -34,13 +37,22 @@ class CompileRequest(Document, frozen=True, tag="tilegate.request.compile/1"):
     elaboration: Elaboration
     target: Target
     identity: str
+    device_compiler: str | None = None
+    """`Toolchain.device_compiler`, which is to be used."""
+
+
+class Kernels(Document, frozen=True, tag="tilegate.job.kernels/1"):
+    """What a compile job says of the device binary in its library."""
+
+    kernels: tuple[DeviceKernel, ...]
+    """In the order of the launcher's table."""
 
 
 class Failure(Record, frozen=True):
     """An exception in a job, raw: it is read by rules.sanitize and goes no further."""
 
     step: str
-    """Which part of the job: import, factory, result, lower, host, device, link."""
+    """Which part of the job: import, factory, result, lower, host, device, link; cuda-lower and cuda-device."""
     kind: str
     """Qualified name of the exception class."""
     message: str

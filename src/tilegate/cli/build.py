@@ -12,7 +12,11 @@ from tilegate.records.isolation import Level
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option(
-    "-t", "--target", "targets", multiple=True, help="cpu:x86-64-v2|v3|v4; those of tilegate.toml by default."
+    "-t",
+    "--target",
+    "targets",
+    multiple=True,
+    help="cpu:x86-64-v3, cuda:sm_90a, ...; those of tilegate.toml by default.",
 )
 @isolation_option
 @project_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilegate.build.jobs import Asked, Built, Elaborated
 from tilegate.pipeline.opened import Opened
@@ -38,6 +39,33 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class _Piece:
+    """One artifact to be made: of a kernel, at a specialization, for a target."""
+
+    kernel: Kernel
+    specialization: Specialization
+    target: Target
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.kernel.closure, self.kernel.contract, self.specialization, self.target.lowering)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Alike for pieces that share their IR."""
+        return self.kernel.closure.digest, str(self.specialization), self.target.lowering
+
+    def line(self, **outcome: Any) -> BuildLine:
+        return BuildLine(
+            operator=self.kernel.contract.name,
+            kernel=self.kernel.closure.binding.kernel,
+            specialization=self.specialization,
+            target=str(self.target),
+            **outcome,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """What every family of one build is built with."""
 
@@ -51,56 +79,56 @@ class Bench:
     tools: Tools
 
     def build(self, family: Sequence[Kernel]) -> tuple[list[BuildLine], list[Isolation]]:
-        """Lines of each kernel, and the isolation of what was built now. What was built before is not built again."""
+        """A line for each piece, and the isolation of what was built now. What was built before is not built again."""
         lines: list[BuildLine] = []
-        missing: list[tuple[Kernel, Specialization]] = []
+        missing: list[_Piece] = []
         for kernel in family:
             ready = _ready(self.opened, kernel, self.toolchain)
-            for s in kernel.specializations:
-                found = [ready.get((str(s), str(t))) for t in self.targets]
-                if all(found):
-                    lines += [
-                        _line(kernel, s, t, f, cached=True)
-                        for t, f in zip(self.targets, found, strict=True)
-                        if f
-                    ]
+            for piece in self._pieces(kernel):
+                found = ready.get((str(piece.specialization), str(piece.target)))
+                if found is None:
+                    missing.append(piece)
                 else:
-                    missing.append((kernel, s))
+                    lines.append(_made(piece, found, cached=True))
         if not missing:
             return lines, []
-        made = self._make(missing)
+        elaborated, outcomes = self._make(missing)
         with self.opened.workspace.writing():
-            for kernel, elaborated, _ in made:
-                _store_inputs(self.opened, kernel, [elaborated] if isinstance(elaborated, Elaborated) else [])
-            for (kernel, specialization), (_, _, outcomes) in zip(missing, made, strict=True):
-                for target, outcome in zip(self.targets, outcomes, strict=True):
-                    lines.append(_record(self.opened, kernel, specialization, target, outcome))
-        built = [one for _, _, outcomes in made for one in outcomes if isinstance(one, Built)]
+            for kernel in family:
+                _store_inputs(self.opened, kernel, [one for one in elaborated if isinstance(one, Elaborated)])
+            lines += [
+                _record(self.opened, piece, outcome) for piece, outcome in zip(missing, outcomes, strict=True)
+            ]
+        built = [one for one in outcomes if isinstance(one, Built)]
         return lines, [isolation for one in built for isolation in one.manifest.isolation]
 
+    def _pieces(self, kernel: Kernel) -> list[_Piece]:
+        wanted = kernel.closure.binding.backends
+        targets = [target for target in self.targets if not wanted or target.backend in wanted]
+        return [_Piece(kernel, s, target) for s in kernel.specializations for target in targets]
+
     def _make(
-        self, missing: Sequence[tuple[Kernel, Specialization]]
-    ) -> list[tuple[Kernel, Elaborated | CompilerTrace, list[Built | CompilerTrace]]]:
-        """Of each kernel and specialization: its IR, and what became of it for each target."""
-        names = ", ".join(dict.fromkeys(kernel.closure.binding.kernel for kernel, _ in missing))
+        self, missing: Sequence[_Piece]
+    ) -> tuple[list[Elaborated | CompilerTrace], list[Built | CompilerTrace]]:
+        """IR, once for each lowering, and what became of each piece."""
+        names = ", ".join(dict.fromkeys(piece.kernel.closure.binding.kernel for piece in missing))
         self.progress(f"{names}: running factories")
+        asked = {piece.key: piece.asked for piece in missing}
         elaborated = self.tools.elaborate(
-            [Asked(kernel.closure, kernel.contract, specialization) for kernel, specialization in missing],
-            {digest: data for kernel, _ in missing for digest, data in kernel.sources.items()},
+            list(asked.values()),
+            {digest: data for piece in missing for digest, data in piece.kernel.sources.items()},
             policy=ELABORATE.at(self.level),
             parallel=self.parallel,
         )
-        good = [(one, target) for one in elaborated if isinstance(one, Elaborated) for target in self.targets]
+        ir = dict(zip(asked, elaborated, strict=True))
+        pairs = [(ir[piece.key], piece.target) for piece in missing]
+        good = [(one, target) for one, target in pairs if isinstance(one, Elaborated)]
         self.progress(f"{names}: compiling {len(good)}")
+        policy = COMPILE.at(self.level)
         compiled = iter(
-            self.tools.compile(good, self.toolchain, policy=COMPILE.at(self.level), parallel=self.parallel)
-            if good
-            else []
+            self.tools.compile(good, self.toolchain, policy=policy, parallel=self.parallel) if good else []
         )
-        return [
-            (kernel, one, [next(compiled) if isinstance(one, Elaborated) else one for _ in self.targets])
-            for (kernel, _), one in zip(missing, elaborated, strict=True)
-        ]
+        return elaborated, [next(compiled) if isinstance(one, Elaborated) else one for one, _ in pairs]
 
 
 def families(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
@@ -140,42 +168,15 @@ def _ready(
     }
 
 
-def _record(
-    opened: Opened,
-    kernel: Kernel,
-    specialization: Specialization,
-    target: Target,
-    outcome: Built | CompilerTrace,
-) -> BuildLine:
+def _record(opened: Opened, piece: _Piece, outcome: Built | CompilerTrace) -> BuildLine:
     if isinstance(outcome, CompilerTrace):
         opened.workspace.record(outcome)
-        return BuildLine(
-            operator=kernel.contract.name,
-            kernel=kernel.closure.binding.kernel,
-            specialization=specialization,
-            target=str(target),
-            trace=outcome,
-        )
+        return piece.line(trace=outcome)
     opened.workspace.blobs.put(outcome.library)
     blob = opened.workspace.record(outcome.manifest)
-    return _line(kernel, specialization, target, (blob.digest, outcome.manifest), cached=False)
+    return _made(piece, (blob.digest, outcome.manifest), cached=False)
 
 
-def _line(
-    kernel: Kernel,
-    specialization: Specialization,
-    target: Target,
-    found: tuple[str, Manifest],
-    *,
-    cached: bool,
-) -> BuildLine:
+def _made(piece: _Piece, found: tuple[str, Manifest], *, cached: bool) -> BuildLine:
     digest, manifest = found
-    return BuildLine(
-        operator=kernel.contract.name,
-        kernel=kernel.closure.binding.kernel,
-        specialization=specialization,
-        target=str(target),
-        manifest=digest,
-        size=manifest.library.size,
-        cached=cached,
-    )
+    return piece.line(manifest=digest, size=manifest.library.size, cached=cached)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilegate.records.canonical import Blob, Digest, Document, Name, Record
 from tilegate.records.closure import Specialization
+from tilegate.records.device import DeviceKernel
 from tilegate.records.isolation import Isolation
 from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
@@ -44,7 +45,7 @@ class Elaboration(Document, frozen=True, tag="tilegate.elaboration/1"):
     ir: Digest
 
 
-class Manifest(Document, frozen=True, tag="tilegate.manifest/2"):
+class Manifest(Document, frozen=True, tag="tilegate.manifest/3"):
     """Beside every artifact: ABI, symbols, tiles, target, toolchain, isolation, digests of all inputs."""
 
     abi: str
@@ -56,6 +57,8 @@ class Manifest(Document, frozen=True, tag="tilegate.manifest/2"):
     identity: str
     """Compiled into the library and compared after loading: a wrong library is never called."""
     library: Blob
+    kernels: tuple[DeviceKernel, ...] = ()
+    """Of a target with a device binary: what each takes, how it is launched, registers and spills."""
 
     @property
     def operator(self) -> str:

@@ -35,9 +35,11 @@ class Binding(Record, frozen=True):
     """Values per specialized axis, dtype variable or attribute; the product of all is built."""
     parameters: dict[Name, Name] = {}
     constants: dict[Name, AttributeValue] = {}
+    backends: tuple[Name, ...] = ()
+    """Kinds of target that it is written for, `cpu` or `cuda`; without any, it is built for all."""
 
 
-class Closure(Document, frozen=True, tag="tilegate.closure/1"):
+class Closure(Document, frozen=True, tag="tilegate.closure/2"):
     """The files that the binding's modules reach statically, and the binding itself."""
 
     binding: Binding

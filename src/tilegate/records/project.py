@@ -19,6 +19,7 @@ class KernelTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     specialize: dict[str, tuple[AttributeValue, ...]] = {}
     parameters: dict[str, str] = {}
     constants: dict[str, AttributeValue] = {}
+    backends: tuple[str, ...] = ()
 
     def binding(self) -> Binding:
         return Binding(
@@ -29,6 +30,7 @@ class KernelTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             specialize=self.specialize,
             parameters=self.parameters,
             constants=self.constants,
+            backends=self.backends,
         )
 
 

@@ -11,6 +11,7 @@ from tilegate.errors import BindingError
 from tilegate.records.closure import Binding, Specialization
 from tilegate.records.contract import Attribute, AttributeValue, Contract
 from tilegate.records.shape import INT32_MAX
+from tilegate.records.target import BACKENDS
 from tilegate.rules.spelling import did_you_mean, value_fault
 
 V = TypeVar("V")
@@ -83,6 +84,9 @@ def _known(binding: Binding, contract: Contract, words: Sequence[str]) -> None:
             _wrong(binding, f"parameters: {parameter} stands for {word!r}, which {contract.name} lacks", near)
         if parameter in binding.constants:
             _wrong(binding, f"{parameter} is in parameters and in constants", "keep one of the two")
+    for backend in binding.backends:
+        if backend not in BACKENDS:
+            _wrong(binding, f"backends names {backend!r}", did_you_mean(backend, BACKENDS))
     for name in binding.constants:
         if name in words or name in arguments:
             mend = "the contract gives its value: fix it in specialize, or rename the factory's parameter"

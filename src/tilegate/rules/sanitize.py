@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from tilegate.records.contract import DTYPES
 from tilegate.records.trace import CompilerTrace, ErrorClass, Location, Stage
-from tilegate.rules.templates import TEMPLATES, Template
+from tilegate.rules.device_templates import Template
+from tilegate.rules.templates import TEMPLATES
 
 _E = ErrorClass
 
@@ -67,16 +68,35 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ("lower|device", r"float8|fp8|e4m3|e5m2", "no-float8"),
     ("lower|device", r"[Uu]nresolved call.*tirx?\.(\w+)", "no-vector-math"),
     ("lower|result|factory", r"[Ll]ocal.*T\.Parallel|T\.Parallel.*local", "parallel-over-local"),
-    ("lower|factory", r"layout (?:can ?not|could not) be inferred|layout.*infer", "layout-not-inferred"),
+    ("cuda-lower", r"Inconsistent layouts|[Bb]ijective", "layout-conflict"),
+    ("cuda-lower", r"Downcast from tirx\.\w+ to ir\.IntImm", "pipeline-trip-count"),
+    (
+        "lower|cuda-lower|factory",
+        r"layout (?:can ?not|could not) be inferred|layout.*infer",
+        "layout-not-inferred",
+    ),
     ("lower", r"shared memory|shared\.dyn", "no-shared-memory"),
     ("lower", r"cumsum", "no-cumsum"),
     ("lower", r"threadIdx|thread index|launch_thread_idx", "no-threads"),
-    ("lower|result|factory", r"slicing with step|step slice", "step-slice"),
+    ("lower|cuda-lower|result|factory", r"slicing with step|step slice", "step-slice"),
     ("device", r"vec_type|float[248]|invalid cast|no match for .operator", "no-vector-math"),
     ("device|host", r"fatal error: .*: No such file", "missing-header"),
     ("device|host", r"expected .{1,8} before", "generated-syntax"),
     ("device", r"conflicting declaration|linkage|ambiguating new declaration", "helper-linkage"),
     ("link", r"undefined reference", "undefined-symbol"),
+    ("cuda-device", r"too much shared data", "shared-memory-static"),
+    (
+        "cuda-device",
+        r"static assertion|static_assert|[Ff]eature '.*' |(?:not supported|requires).*(?:\.target|sm_\d)",
+        "arch-lacks",
+    ),
+    ("cuda-device", r"cannot open source file|No such file", "missing-header"),
+    (
+        "cuda-device",
+        r"is undefined|has not been declared|Unresolved extern|has no member",
+        "device-undefined",
+    ),
+    ("cuda-device", r"error: expected ", "generated-syntax"),
 )
 
 _EXCEPTIONS: Mapping[str, tuple[str, ErrorClass]] = {
@@ -103,7 +123,7 @@ _DTYPES = frozenset({
     "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn",
     "float4_e2m1fn",
 })  # fmt: skip
-_TOOLS = frozenset({"gcc", "gpp"})
+_TOOLS = frozenset({"gcc", "gpp", "nvcc", "nvrtc", "ptxas"})
 WORDS = _CLASSES | _TYPES | _DTYPES | _TOOLS
 """What a job may say in a slot, beside the identifiers of its subject."""
 
@@ -174,7 +194,12 @@ def _diagnose(seen: Observation, identifiers: frozenset[str]) -> tuple[str, dict
             return _filled(template, {}, {})
     if seen.kind in _EXCEPTIONS:  # (4)
         return _filled(_EXCEPTIONS[seen.kind][0], {}, {})
-    by_step = {"factory": "factory-raised", "import": "import-raised", "lower": "lowering-failed"}
+    by_step = {
+        "factory": "factory-raised",
+        "import": "import-raised",
+        "lower": "lowering-failed",
+        "cuda-lower": "lowering-failed",
+    }
     kind = seen.kind.rpartition(".")[2]
     words = {"kind": kind if kind in _CLASSES else OTHER}
     return _filled(by_step.get(seen.step, "tool-failed"), {"length": len(seen.message)}, words)

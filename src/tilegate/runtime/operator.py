@@ -37,14 +37,20 @@ class Operator:
     wait: its reference may reach functions that stand further down in the module.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_call", "_explain", "declared", "name", "origin", "reference",
-                 "served", "strict")  # fmt: skip
+    __slots__ = ("__dict__", "__weakref__", "_call", "_explain", "declared", "name", "opaque", "origin",
+                 "reference", "served", "strict")  # fmt: skip
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         return object.__new__(type(cls.__name__, (cls,), {"__slots__": (), "__module__": cls.__module__}))
 
     def __init__(
-        self, reference: FunctionType, declared: Contract, served: tuple[Workload, ...], *, strict: bool
+        self,
+        reference: FunctionType,
+        declared: Contract,
+        served: tuple[Workload, ...],
+        *,
+        strict: bool = False,
+        opaque: bool = True,
     ) -> None:
         self.reference = reference
         self.declared = declared
@@ -53,6 +59,7 @@ class Operator:
         self.origin = f"{module_name(reference.__globals__)}:{reference.__qualname__}"
         self.served = served
         self.strict = strict
+        self.opaque = opaque
         self._call: Callable[..., Any] = reference
         self._explain: Callable[..., Explanation] = self._no_release
         functools.update_wrapper(self, reference)
@@ -165,6 +172,7 @@ def operator(
     in_place: Sequence[str] = (),
     served: Sequence[Mapping[str, AttributeValue]] = (),
     strict: bool = False,
+    opaque: bool = True,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Declare the PyTorch function below as the reference of an operator.
@@ -182,6 +190,8 @@ def operator(
         in_place: names that are input and output at once.
         served: workloads that matter: extents, and dtypes and attributes where not the first or default.
         strict: raise `GuardMiss` where no tested binary stands, in place of running the reference.
+        opaque: under torch.compile, stand in the graph as one operator that may run tested binaries; otherwise
+            the graph holds the reference, which a compiler can fuse with its neighbours.
         name: of the operator, if not the function's.
 
     Raises:
@@ -209,7 +219,7 @@ def operator(
             served=served,
             reference=UNREAD,
         )
-        made = Operator(function, contract, workloads, strict=strict)
+        made = Operator(function, contract, workloads, strict=strict, opaque=opaque)
         register(made)
         return made
 
@@ -224,6 +234,7 @@ def kernel(
     specialize: Mapping[str, AttributeValue | Sequence[AttributeValue]] | None = None,
     parameters: Mapping[str, str] | None = None,
     constants: Mapping[str, AttributeValue] | None = None,
+    backends: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Bind the TileLang factory below to an operator. The factory itself is returned unchanged.
 
@@ -236,8 +247,9 @@ def kernel(
         specialize: values of the other axes, and of dtype variables and attributes; the product is built.
         parameters: factory parameter -> the axis, dtype variable, attribute or tensor that it stands for.
         constants: values of factory parameters that the contract knows nothing of.
+        backends: kinds of target that the factory is written for ("cpu", "cuda"); without any, all.
     """
-    del operator, kernel, dynamic, specialize, parameters, constants
+    del operator, kernel, dynamic, specialize, parameters, constants, backends
 
     def unchanged(factory: F) -> F:
         return factory

@@ -1,0 +1,5 @@
+"""Waits until every header that was begun is there."""
+
+from tilegate.build.cuda import nvrtc
+
+nvrtc.ready()

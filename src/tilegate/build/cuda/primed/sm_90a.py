@@ -1,0 +1,5 @@
+"""Begins to precompile the headers for sm_90a."""
+
+from tilegate.build.cuda.nvrtc import prime
+
+prime("sm_90a")
