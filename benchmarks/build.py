@@ -144,10 +144,10 @@ def ours(text: str, bindings, contracts, target: Target, level: Level) -> tuple[
             closure, found = collect(bound, [folder])
             sources |= found
             asked += [jobs.Asked(closure, terms, one, target.lowering) for one in expand(bound, terms)]
-        made = jobs.elaborate(asked, sources, policy=ELABORATE.at(level), parallel=WORKERS)
-        built = jobs.compile_artifacts(
-            [(one, target) for one in made], toolchain, policy=COMPILE.at(level), parallel=WORKERS
-        )
+        policy = COMPILE.at(level)
+        with jobs.compiler([target] * len(asked), toolchain, policy=policy, parallel=WORKERS) as compiled:
+            made = jobs.elaborate(asked, sources, policy=ELABORATE.at(level), parallel=WORKERS)
+            built = compiled([(one, target) for one in made])
         spent = time.perf_counter() - start
     assert all(isinstance(one, jobs.Built) for one in built), built
     return spent, sum(len(one.library) for one in built)

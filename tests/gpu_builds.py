@@ -45,7 +45,8 @@ def build_all(folder, cases, *, way=None, parallel=2):
     found = dict(zip(cases, jobs.elaborate(asked, sources, parallel=parallel), strict=True))
     good = [name for name, one in found.items() if isinstance(one, jobs.Elaborated)]
     pairs = [(found[name], targets[name]) for name in good]
-    made = jobs.compile_artifacts(pairs, read_toolchain(way), parallel=parallel)
+    with jobs.compiler([target for _, target in pairs], read_toolchain(way), parallel=parallel) as compiled:
+        made = compiled(pairs)
     return found | dict(zip(good, made, strict=True))
 
 

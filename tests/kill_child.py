@@ -26,7 +26,8 @@ import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tilegate import pipeline
@@ -129,9 +130,14 @@ def elaborate(asked: Sequence[Asked], sources: Mapping[str, bytes], **_: object)
     return made
 
 
-def compile_artifacts(
-    asked: Sequence[tuple[Elaborated, Target]], toolchain: Toolchain, **_: object
-) -> list[Built]:
+@contextmanager
+def compiler(
+    _targets: Sequence[Target], toolchain: Toolchain, **_: object
+) -> Iterator[Callable[[Sequence[tuple[Elaborated, Target]]], list[Built]]]:
+    yield lambda asked: compiled(asked, toolchain)
+
+
+def compiled(asked: Sequence[tuple[Elaborated, Target]], toolchain: Toolchain) -> list[Built]:
     made = []
     for one, target in asked:
         identity = identity_of(one.elaboration, target, toolchain)
@@ -160,7 +166,7 @@ def run_plan(
     )  # fmt: skip
 
 
-TOOLS = Tools(describe=describe, elaborate=elaborate, compile=compile_artifacts, run_plan=run_plan)
+TOOLS = Tools(describe=describe, elaborate=elaborate, compiler=compiler, run_plan=run_plan)
 
 VERBS: dict[str, Callable[[Path], object]] = {
     "build": lambda folder: pipeline.build(folder, tools=TOOLS),

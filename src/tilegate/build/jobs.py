@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilegate.build import elf
 from tilegate.build.cuda.priming import primed, with_room
@@ -23,7 +25,7 @@ from tilegate.records.target import Target
 from tilegate.records.toolchain import Toolchain
 from tilegate.records.trace import CompilerTrace, Stage
 from tilegate.rules.sanitize import Observation, Subject, sanitize
-from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Job, JobResult, run_job, run_jobs
+from tilegate.sandbox import COMPILE, DESCRIBE, ELABORATE, Job, JobResult, run_job, run_jobs, warmed
 
 WARM = (
     "torch",
@@ -39,6 +41,9 @@ WARM = (
 _TASKS = {"cpu": "tilegate.build.compile:work", "cuda": "tilegate.build.cuda.job:work"}
 _LIBRARIES = {"cpu": elf.ALLOWED_LIBRARIES, "cuda": elf.LIBC_ONLY}
 """What a library may need, by backend of its target."""
+
+
+Run = Callable[[Sequence[Job], None], list[JobResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +139,43 @@ def elaborate(
     return [_elaborated(one.subject, request, result) for one, request, result in answers]
 
 
-def compile_artifacts(
-    asked: Sequence[tuple[Elaborated, Target]],
-    toolchain: Toolchain,
-    *,
-    policy: JobPolicy = COMPILE,
-    parallel: int = 1,
-) -> list[Built | CompilerTrace]:
-    """The artifact of each piece of IR for its target, in order, each from a job of its own in one sandbox.
+Compile = Callable[[Sequence[tuple[Elaborated, Target]]], list[Built | CompilerTrace]]
+
+
+@contextlib.contextmanager
+def compiler(
+    targets: Sequence[Target], toolchain: Toolchain, *, policy: JobPolicy = COMPILE, parallel: int = 1
+) -> Iterator[Compile]:
+    """A sandbox that compiles, for the length of a `with`. It warms itself while factories run elsewhere.
 
     Args:
-        asked: of closures with the same files.
+        targets: of all that it will be asked for, each as often as it will be.
         toolchain: that does it; named in each manifest.
         policy: what each job may see and take.
         parallel: how many run at once.
+
+    Yields:
+        A function from pieces of IR with their targets, of closures with the same files, to the artifact of
+        each, in order, each from a job of its own.
     """
+    before, after, scratch = primed(targets, toolchain.device_compiler)
+    how: dict[str, Any] = {"warm": (*before, *WARM, *after), "parallel": parallel}
+    room = with_room(policy, scratch)
+    with warmed(room, **how) as run:
+        yield lambda asked: _compiled(asked, toolchain, lambda jobs: _all(jobs, run, room, how))
+
+
+def _all(jobs: Sequence[Job], run: Run, policy: JobPolicy, how: dict[str, Any]) -> list[JobResult]:
+    """Every result, from another sandbox where the warmed one was lost."""
+    done = run(jobs, None)
+    return [*done, *run_jobs(jobs[len(done) :], policy, **how)]
+
+
+def _compiled(
+    asked: Sequence[tuple[Elaborated, Target]],
+    toolchain: Toolchain,
+    run: Callable[[Sequence[Job]], list[JobResult]],
+) -> list[Built | CompilerTrace]:
     requests = [
         CompileRequest(
             elaboration=one.elaboration,
@@ -162,10 +189,7 @@ def compile_artifacts(
         Job(task=_TASKS[request.target.backend], inputs={"request": encode(request), "ir": one.ir})
         for request, (one, _) in zip(requests, asked, strict=True)
     ]
-    before, after, scratch = primed([target for _, target in asked], toolchain.device_compiler)
-    policy = with_room(policy, scratch)
-    results = run_jobs(jobs, policy, warm=(*before, *WARM, *after), parallel=parallel)
-    answers = zip(asked, requests, results, strict=True)
+    answers = zip(asked, requests, run(jobs) if jobs else [], strict=True)
     return [_built(one.isolation, request, toolchain, result) for (one, _), request, result in answers]
 
 

@@ -114,20 +114,21 @@ class Bench:
         names = ", ".join(dict.fromkeys(piece.kernel.closure.binding.kernel for piece in missing))
         self.progress(f"{names}: running factories")
         asked = {piece.key: piece.asked for piece in missing}
-        elaborated = self.tools.elaborate(
-            list(asked.values()),
-            {digest: data for piece in missing for digest, data in piece.kernel.sources.items()},
-            policy=ELABORATE.at(self.level),
-            parallel=self.parallel,
-        )
-        ir = dict(zip(asked, elaborated, strict=True))
-        pairs = [(ir[piece.key], piece.target) for piece in missing]
-        good = [(one, target) for one, target in pairs if isinstance(one, Elaborated)]
-        self.progress(f"{names}: compiling {len(good)}")
-        policy = COMPILE.at(self.level)
-        compiled = iter(
-            self.tools.compile(good, self.toolchain, policy=policy, parallel=self.parallel) if good else []
-        )
+        targets, policy = [piece.target for piece in missing], COMPILE.at(self.level)
+        with self.tools.compiler(
+            targets, self.toolchain, policy=policy, parallel=self.parallel
+        ) as compiled_of:
+            elaborated = self.tools.elaborate(
+                list(asked.values()),
+                {digest: data for piece in missing for digest, data in piece.kernel.sources.items()},
+                policy=ELABORATE.at(self.level),
+                parallel=self.parallel,
+            )
+            ir = dict(zip(asked, elaborated, strict=True))
+            pairs = [(ir[piece.key], piece.target) for piece in missing]
+            good = [(one, target) for one, target in pairs if isinstance(one, Elaborated)]
+            self.progress(f"{names}: compiling {len(good)}")
+            compiled = iter(compiled_of(good))
         return elaborated, [next(compiled) if isinstance(one, Elaborated) else one for one, _ in pairs]
 
 

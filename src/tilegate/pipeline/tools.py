@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilegate.build.jobs import Asked, Built, Elaborated, compile_artifacts, describe, elaborate
+from tilegate.build.jobs import Asked, Compile, Elaborated, compiler, describe, elaborate
 from tilegate.evaluate.run import Subject
 from tilegate.evaluate.run import evaluate as run_plan
 from tilegate.records.closure import SourceFile
@@ -36,15 +37,10 @@ class Elaborate(Protocol):
     ) -> list[Elaborated | CompilerTrace]: ...
 
 
-class Compile(Protocol):
+class Compiler(Protocol):
     def __call__(
-        self,
-        asked: Sequence[tuple[Elaborated, Target]],
-        toolchain: Toolchain,
-        *,
-        policy: JobPolicy,
-        parallel: int,
-    ) -> list[Built | CompilerTrace]: ...
+        self, targets: Sequence[Target], toolchain: Toolchain, *, policy: JobPolicy, parallel: int
+    ) -> AbstractContextManager[Compile]: ...
 
 
 class RunPlan(Protocol):
@@ -66,7 +62,7 @@ class Tools:
 
     describe: Describe = describe
     elaborate: Elaborate = elaborate
-    compile: Compile = compile_artifacts
+    compiler: Compiler = compiler
     run_plan: RunPlan = run_plan
 
 

@@ -7,7 +7,7 @@ policy asks for, or not at all. `JobResult.isolation` says what was in force.
 from tilegate.records.isolation import JobPolicy, Level
 from tilegate.sandbox.job import Ending, Job, JobResult, last_words
 from tilegate.sandbox.policy import COMPILE, DESCRIBE, DRILL, ELABORATE, EVALUATE, REFERENCE
-from tilegate.sandbox.run import JobStopped, run_job, run_jobs, stop_jobs
+from tilegate.sandbox.run import JobStopped, run_job, run_jobs, stop_jobs, warmed
 
 __all__ = [
     "COMPILE",
@@ -26,4 +26,5 @@ __all__ = [
     "run_job",
     "run_jobs",
     "stop_jobs",
+    "warmed",
 ]

@@ -42,7 +42,7 @@ class Box:
         socket: where the keeper's messages arrive.
         exit: readable once the sandbox has gone.
         wish: readable once another thread wants it to end.
-        isolation: as measured inside.
+        isolation: as measured inside, once it has been waited for.
     """
 
     isolation: Isolation
@@ -52,6 +52,7 @@ class Box:
         process: subprocess.Popen[bytes],
         parent: socket.socket,
         output: int,
+        level: Level,
         group: cgroup.Group | None,
     ) -> None:
         self.socket = parent
@@ -59,6 +60,7 @@ class Box:
         self.wish = os.eventfd(0)
         self._output = output
         self._process = process
+        self._level = level
         self._group = group
         self._ended_for_memory = 0
         self._parts: dict[int, ExitStack] = {}
@@ -66,6 +68,14 @@ class Box:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def wait(self) -> None:
+        """Until the sandbox is what was asked for, with all that was to be imported.
+
+        Raises:
+            SandboxError: it is not, or did not start.
+        """
+        self.isolation = _measured(self, self._level)
 
     def start(self, number: int, job: Job) -> Part:
         """Let the keeper run a task. Its inputs are whole in memory before, so nothing can wait for them."""
@@ -169,20 +179,14 @@ class Box:
             self.gone(0.002)
 
 
-def ready(box: Box, level: Level) -> None:
-    """Wait until the sandbox is what was asked for.
-
-    Raises:
-        SandboxError: it is not, or did not start.
-    """
+def _measured(box: Box, level: Level) -> Isolation:
     poll = select.poll()
     for descriptor in (box.socket.fileno(), box.exit):
         poll.register(descriptor, select.POLLIN)
     poll.poll(_READY_S * 1000)
     message = box.message()
     if isinstance(message, control.Ready):
-        box.isolation = message.isolation
-        return
+        return message.isolation
     if isinstance(message, control.Lacking):
         raise lacking(level, message.piece, message.why)
     status = box.stop()

@@ -23,7 +23,7 @@ from tilegate.errors import SandboxError
 from tilegate.records.canonical import encode
 from tilegate.records.isolation import JobPolicy, Level, Reads
 from tilegate.sandbox import bubblewrap, cgroup, confine, control, slots, trees
-from tilegate.sandbox.box import Box, ready
+from tilegate.sandbox.box import Box
 from tilegate.sandbox.folder import scratch_folder
 from tilegate.sandbox.missing import lacking
 
@@ -43,7 +43,7 @@ _ENVIRONMENT = {
 def opened(
     policy: JobPolicy, *, warm: Sequence[str] = (), import_paths: Sequence[str] = (), parallel: int = 1
 ) -> Iterator[Box]:
-    """A sandbox for the length of a `with`. Afterwards it and its folder are gone, whatever happened.
+    """A sandbox for the length of a `with`, that has been started. Afterwards it and its folder are gone.
 
     Args:
         policy: what its tasks may see and take.
@@ -64,7 +64,6 @@ def opened(
                 why=error.strerror or str(error),
                 next_step="free memory, processes or space for temporary files; Linux 5.13 or later is needed",
             ) from error
-        ready(box, policy.level)
         yield box
 
 
@@ -105,7 +104,7 @@ def _start(
             start_new_session=True,
             umask=0o077,
         )
-    box = Box(process, parent, output, place.group)
+    box = Box(process, parent, output, policy.level, place.group)
     ours.callback(box.close)
     return box
 

@@ -82,10 +82,25 @@ def run_jobs(
     while len(results) < len(jobs):  # again only where a whole sandbox was lost with some still to be run
         left = jobs[len(results) :]
         paths = tuple(dict.fromkeys(path for job in left for path in job.import_paths))
-        at_once = min(parallel, len(left))
-        with opened(policy, warm=warm, import_paths=paths, parallel=at_once) as box, _listed(box):
-            results += _Shift(box, policy, left, at_once, on_frame).work()
+        with warmed(policy, warm=warm, import_paths=paths, parallel=min(parallel, len(left))) as run:
+            results += run(left, on_frame)
     return results
+
+
+@contextlib.contextmanager
+def warmed(
+    policy: JobPolicy, *, warm: Sequence[str] = (), import_paths: Sequence[str] = (), parallel: int = 1
+) -> Iterator[Callable[[Sequence[Job], OnFrame | None], list[JobResult]]]:
+    """A sandbox that warms itself while its caller does something else.
+
+    Yields:
+        A function that runs jobs in it, as `run_jobs` does: of the first on, unless the sandbox is lost.
+
+    Raises:
+        SandboxError, JobStopped: as for `run_job`; what cannot be had, when the first job is run.
+    """
+    with opened(policy, warm=warm, import_paths=import_paths, parallel=parallel) as box, _listed(box):
+        yield lambda jobs, on_frame: _Shift(box, policy, jobs, parallel, on_frame).work()
 
 
 @contextlib.contextmanager
@@ -121,6 +136,7 @@ class _Shift:
     def work(self) -> list[JobResult]:
         """Results of the jobs from the first on: all of them, unless the sandbox was lost before."""
         box = self._box
+        box.wait()  # nothing is sent before it is what was asked for
         with self._selector:
             self._listen(box.socket.fileno(), self._hear)
             self._listen(box.exit, self._lose)
