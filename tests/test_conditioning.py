@@ -7,7 +7,8 @@ from tests import world
 from tilegate.evaluate import run
 from tilegate.evaluate.judge import Expected, judge
 from tilegate.evaluate.reference import NUDGES
-from tilegate.evaluate.requests import Facts, Numbered
+from tilegate.evaluate.requests import Numbered
+from tilegate.records.evidence import Facts
 from tilegate.records.canonical import digest_of
 from tilegate.records.closure import SourceFile
 from tilegate.records.evaluation import EntryVerdict
@@ -68,7 +69,7 @@ def test_hard_values_are_run_again_from_inputs_off_by_their_last_bit():
     )  # fmt: skip
     values = (Values.NORMAL, Values.MIXED, Values.ZEROS)
     numbered = [Numbered(index=i, seed=5, entry=entry(v)) for i, v in enumerate(values)]
-    found = run._run_reference(subject, numbered, Level.FULL)
+    found = run.run_reference(subject, numbered, Level.FULL)
     (normal,), (mixed,), (zeros,) = (outputs for _, outputs in found.values())
     assert normal.nudged == ()
     assert set(zeros.nudged) == {zeros.wide}

@@ -16,7 +16,8 @@ from tests import world
 from tilegate.evaluate import run, worker
 from tilegate.evaluate.inputs import make_inputs
 from tilegate.evaluate.judge import Expected, error_ratio, judge, tolerance_unit
-from tilegate.evaluate.requests import Facts, Numbered, RunRequest
+from tilegate.evaluate.requests import Numbered, RunRequest
+from tilegate.records.evidence import Facts
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import SourceFile
 from tilegate.records.contract import Tolerance

@@ -18,6 +18,7 @@ from tilegate.errors import ProjectError, StoreError, TrustError, UsageError
 from tilegate.pipeline.evaluate import regressions
 from tilegate.pipeline.opened import open_project
 from tilegate.records.artifact import Manifest
+from tilegate.records.bundle import Export
 from tilegate.records.canonical import blob_of, decode, digest_of, encode, peek_schema, schema_of
 from tilegate.records.closure import Binding, Closure, SourceFile
 from tilegate.records.declaration import Declaration
@@ -334,6 +335,9 @@ def stores(draw):
         held[f"plan{i}"] = held_as(Plan, manifest=pick("manifest"))
         held[f"evaluation{i}"] = held_as(Evaluation, plan=pick("plan"), manifest=pick("manifest"))
         held[f"evaluation{i}"] = held[f"evaluation{i}"]._replace(failed=draw(st.booleans()))
+        held[f"export{i}"] = held_as(
+            Export, plan=pick("plan"), manifest=pick("manifest"), closure=pick("closure")
+        )
     held["trace"] = held_as(CompilerTrace)
     names = sorted(held)
     for gone in draw(st.sets(st.sampled_from(names), max_size=4)):
@@ -453,6 +457,9 @@ def documents():
     return [
         contract, manifest, manifest.elaboration, plan, evaluation, Profile(lines=()), Toolchain(versions={}),
         Closure(binding=Binding(operator="p:f", factory="p:k", kernel="k"), files=(source,)),
+        Export(
+            manifest=plan.manifest, plan=plan.digest, declaration=digest_of(b"d"), closure=digest_of(b"closure")
+        ),
         Declaration(operator="p:f", contract=contract, served=()),
         Release(version=1, policy=Policy(), contracts=contracts, candidates=(candidate,)),
         CompilerTrace(stage=Stage.LOAD, error=ErrorClass.IMPORT, template="import", toolchain=digest_of(b"t")),

@@ -1,95 +1,76 @@
-"""Memory for one tensor between canaries and pages that may not be touched.
+"""Where the tensors of an entry lie: each between canaries, so that a write beside it is seen afterwards.
 
-A write or read past either page ends the worker by a signal; a smaller overrun kills a canary. Both are told
-apart from a wrong answer. Layout of one region:
-
-    | no access | canary ... | tensor | slack (canary) | no access |
+Two arenas keep one promise: pages of the host that may not be touched (`pages`), and a pool on a device
+(`pool`). Canaries are written anew before every run, and differ between runs: what is read there and used
+makes the runs differ.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from tilegate.records.plan import Layout
 
 if TYPE_CHECKING:
     import torch
 
-PAGE = mmap.PAGESIZE
 ALIGNED_BYTES = 64
-CANARY = 0xC5
 GAP = 3
 """Elements between the rows of Layout.GAPPED: no row but the first is aligned."""
-_PROT_NONE = 0
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-class Region:
-    """One tensor's memory. Keep it as long as the tensor."""
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: torch.dtype, layout: Layout, *, strided: bool = False
-    ) -> None:
-        """Args:
-        shape: of the tensor, in elements.
-        dtype: of the tensor.
-        layout: how it lies; those of views count only where it is `strided`.
-        """
-        import torch  # noqa: PLC0415
-
-        view = _View.of(shape, layout if strided else Layout.ALIGNED)
-        item = torch.empty((), dtype=dtype).element_size()
-        self.size = item * math.prod(view.stored)
-        inner = -(-(self.size + 2 * ALIGNED_BYTES) // PAGE) * PAGE
-        self._memory = mmap.mmap(-1, inner + 2 * PAGE)
-        self._raw: Any = (ctypes.c_ubyte * len(self._memory)).from_buffer(self._memory)
-        base = ctypes.addressof(self._raw)
-        ctypes.memset(base, CANARY, len(self._memory))
-        for page in (base, base + PAGE + inner):
-            if _libc.mprotect(page, PAGE, _PROT_NONE):
-                raise OSError(ctypes.get_errno(), "mprotect")
-        self._start, self._stop = PAGE, PAGE + inner
-        self.offset = _place(self._stop, self.size, item, layout)
-        self.address = base + self.offset
-        self.tensor = view.over(self._stored(view.stored, dtype))
-
-    def fill(self, byte: int) -> None:
-        ctypes.memset(self.address, byte, self.size)
-
-    def put(self, values: torch.Tensor) -> None:
-        """Write values through the view. Where rows repeat, they are equal."""
-        if self.tensor.dim() > 1 and self.tensor.stride(-2) == 0 and self.tensor.numel():
-            self.tensor[..., :1, :].copy_(values[..., :1, :])
-        else:
-            self.tensor.copy_(values)
-
-    def canaries_alive(self) -> bool:
-        view = memoryview(self._memory)
-        before = bytes(view[self._start : self.offset])
-        after = bytes(view[self.offset + self.size : self._stop])
-        return before.count(CANARY) == len(before) and after.count(CANARY) == len(after)
-
-    def data(self) -> bytes:
-        """All bytes of the tensor's storage, gaps included."""
-        return ctypes.string_at(self.address, self.size)
-
-    def _stored(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        import torch  # noqa: PLC0415
-
-        if self.size == 0:
-            return torch.empty(shape, dtype=dtype)
-        flat = torch.frombuffer(self._raw, dtype=torch.uint8, count=self.size, offset=self.offset)
-        return flat.view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class Wanted:
+    """A tensor to be laid out. The layouts of views count only where it is `strided`."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    layout: Layout
+    strided: bool = False
+
+    @property
+    def view(self) -> View:
+        return View.of(self.shape, self.layout if self.strided else Layout.ALIGNED)
+
+
+class Region(Protocol):
+    """One tensor's memory."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """As a call gets it."""
+
+    def fill(self, byte: int) -> None:
+        """Every byte of the tensor's storage, gaps included."""
+
+    def data(self) -> bytes:
+        """All bytes of the tensor's storage, gaps included."""
+
+
+class Arena(Protocol):
+    """Memory for the tensors of one entry after another."""
+
+    def lay(self, wanted: Mapping[str, Wanted]) -> Mapping[str, Region]:
+        """Room for one entry's tensors. Those of the entry before are gone.
+
+        Raises:
+            MemoryError, torch.OutOfMemoryError: there is not as much.
+        """
+
+    def stage(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of an input, where `put` takes them from without waiting."""
+
+    def guard(self, byte: int) -> None:
+        """Write every canary anew."""
+
+    def dead(self) -> tuple[str, ...]:
+        """Tensors beside which a canary died since `guard`."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
     """What is stored, and how the tensor lies in it."""
 
     stored: tuple[int, ...]
@@ -97,7 +78,7 @@ class _View:
     layout: Layout
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], layout: Layout) -> _View:
+    def of(cls, shape: tuple[int, ...], layout: Layout) -> View:
         stored = shape
         if layout is Layout.PERMUTED:
             stored = (*reversed(shape[:-1]), *shape[-1:])
@@ -116,9 +97,9 @@ class _View:
         return stored.expand(self.shape) if self.layout is Layout.EXPANDED else stored
 
 
-def _place(stop: int, size: int, item: int, layout: Layout) -> int:
-    """As close to the closing page as the layout allows: an overrun of one element is then seen."""
-    start = stop - size
-    if layout is Layout.OFFSET:
-        return start - item if start % ALIGNED_BYTES == 0 else start
-    return start - start % ALIGNED_BYTES
+def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values through a view. Where rows repeat, they are equal."""
+    if tensor.dim() > 1 and tensor.stride(-2) == 0 and tensor.numel():
+        tensor[..., :1, :].copy_(values[..., :1, :])
+    else:
+        tensor.copy_(values)

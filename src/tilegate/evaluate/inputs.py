@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING
 
-from tilegate.records.contract import Contract, TensorSpec, ValueRange
+from tilegate.records.contract import DTYPES, Contract, TensorSpec, ValueRange
 from tilegate.records.plan import Entry, Layout, Values
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ def make_inputs(contract: Contract, entry: Entry, seed: int) -> dict[str, torch.
 
 def extents(tensor: TensorSpec, axes: dict[str, int]) -> tuple[int, ...]:
     return tuple(axes[dim] if isinstance(dim, str) else dim for dim in tensor.dims)
+
+
+def output_sizes(contract: Contract, entry: Entry) -> tuple[int, ...]:
+    """Bytes of each output of an entry."""
+    dtypes, axes = entry.workload.dtypes, entry.workload.axes
+    return tuple(
+        DTYPES[contract.dtype_of(output, dtypes)] * math.prod(extents(output, axes))
+        for output in contract.outputs
+    )
 
 
 def digest_inputs(inputs: dict[str, torch.Tensor]) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from tilegate.evaluate.inputs import extents
-from tilegate.evaluate.requests import Facts
 from tilegate.records.contract import EPSILON, Contract, TensorSpec
 from tilegate.records.evaluation import EntryResult, EntryVerdict
+from tilegate.records.evidence import Facts
 from tilegate.records.miss import GUARD_CODES
 from tilegate.records.plan import Entry
 
@@ -35,7 +35,7 @@ class Expected:
 
 
 def judge(
-    contract: Contract, entry: Entry, facts: Facts, outputs: list[bytes], expected: list[Expected]
+    contract: Contract, entry: Entry, facts: Facts, outputs: Sequence[bytes], expected: Sequence[Expected]
 ) -> EntryResult:
     """The verdict of one entry that ran to its end.
 
@@ -45,6 +45,21 @@ def judge(
     4. Each output in turn: NONFINITE where NaN or infinity stand elsewhere than in the reference, WRONG
        where the tolerance is exceeded.
     """
+    if (told := judge_facts(facts)) is not None:  # (1) to (3)
+        return told
+    index = facts.index
+    worst: EntryResult | None = None
+    for spec, data, reference in zip(contract.outputs, outputs, expected, strict=True):  # (4)
+        result = _judge_output(contract, entry, index, spec, data, reference)
+        if result.verdict is not EntryVerdict.PASSED:
+            return result
+        if worst is None or (result.error_log2 or -99) > (worst.error_log2 or -99):
+            worst = result
+    return worst or EntryResult(index=index, verdict=EntryVerdict.PASSED)
+
+
+def judge_facts(facts: Facts) -> EntryResult | None:
+    """The verdict that what was seen asks for, whatever the outputs are; None where they decide."""
     index = facts.index
     if facts.refusal:  # (1)
         code = facts.refusal & 0xFF  # the worker's claim: it may be any number
@@ -60,14 +75,7 @@ def judge(
     ):
         for name, count in counts.items():
             return EntryResult(index=index, verdict=verdict, count=count, detail=name)
-    worst: EntryResult | None = None
-    for spec, data, reference in zip(contract.outputs, outputs, expected, strict=True):  # (4)
-        result = _judge_output(contract, entry, index, spec, data, reference)
-        if result.verdict is not EntryVerdict.PASSED:
-            return result
-        if worst is None or (result.error_log2 or -99) > (worst.error_log2 or -99):
-            worst = result
-    return worst or EntryResult(index=index, verdict=EntryVerdict.PASSED)
+    return None
 
 
 def _judge_output(

@@ -7,7 +7,8 @@ In this order, each entry once:
    (`rules.points`), so that coverage may infer up to the largest extent that is served. The other axes hold
    two whole tiles: a kernel that loses the tail of one axis must still be able to pass on the others;
 3. boundaries: 0, 1, one around the tile, primes, one below the largest that is served, and the corners;
-4. value classes, data that is aligned to one element only, and views where they are allowed;
+4. value classes, data that is aligned to one element only, and views where they are allowed; on a GPU, other
+   conditions than a plain call;
 5. regressions: what ever failed is faced again.
 """
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from tilegate.records.artifact import Elaboration, Manifest
 from tilegate.records.contract import EPSILON, Contract, NonFinite, TensorSpec, ValueRange
-from tilegate.records.plan import STRIDED, Entry, Layout, Origin, Plan, Values, Workload
+from tilegate.records.plan import STRIDED, Condition, Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.records.policy import Density, Policy
 from tilegate.records.shape import Range
 from tilegate.rules.points import Axis, Point, axes_of, buckets, point_of, witnesses
@@ -80,18 +82,19 @@ def make_plan(
         *_normal(_boundaries(axes, base, reach, known, policy), Origin.BOUNDARY),
         *_normal(shapes, Origin.BOUNDARY),
         *(
-            (point, Layout.ALIGNED, v, Origin.VALUES)
+            _Row(point, Origin.VALUES, values=v)
             for point in shapes
             for v in value_classes(contract, elaboration)
         ),
-        *((point, Layout.OFFSET, Values.NORMAL, Origin.LAYOUT) for point in shapes),
+        *(_Row(point, Origin.LAYOUT, Layout.OFFSET) for point in shapes),
         *_views(elaboration, (*known[:MAX_SERVED_VIEWS], *shapes)),
+        *_conditions(manifest, shapes),
     ]
     split = min(len(known), MAX_SERVED)
-    room = MAX_ENTRIES - len({row[:3] for row in others})
+    room = MAX_ENTRIES - len({row.faced for row in others})
     residues = () if policy.density is Density.EXACT else _residues(axes, base, reach, room)
     rows = [*others[:split], *_normal(residues, Origin.RESIDUE), *others[split:]]
-    rows += _again(contract, elaboration, regressions)
+    rows += _again(contract, manifest, regressions)
     return Plan(
         contract=contract.digest,
         manifest=manifest_digest,
@@ -100,34 +103,61 @@ def make_plan(
     )
 
 
-_Row = tuple[Point, Layout, Values, Origin]
+class _Row(NamedTuple):
+    point: Point
+    origin: Origin
+    layout: Layout = Layout.ALIGNED
+    values: Values = Values.NORMAL
+    condition: Condition = Condition.PLAIN
+
+    @property
+    def faced(self) -> tuple[Point, Layout, Values, Condition]:
+        """What is tried; the origin only says why."""
+        return (self.point, self.layout, self.values, self.condition)
 
 
 def _normal(points: Iterable[Point], origin: Origin) -> Iterator[_Row]:
-    return ((point, Layout.ALIGNED, Values.NORMAL, origin) for point in points)
+    return (_Row(point, origin) for point in points)
 
 
 def _views(elaboration: Elaboration, points: Sequence[Point]) -> Iterator[_Row]:
     """(4) Strided inputs are views where they are served: every layout that only they can have."""
     if any(tensor.strided for tensor in elaboration.tensors):
         for layout in STRIDED:
-            yield from ((point, layout, Values.NORMAL, Origin.LAYOUT) for point in points)
+            yield from (_Row(point, Origin.LAYOUT, layout) for point in points)
+
+
+def conditions(manifest: Manifest) -> tuple[Condition, ...]:
+    """(4) Calls of the host return when they are done: there is nothing that another call could run beside."""
+    return (Condition.PLAIN,) if manifest.target.backend == "cpu" else tuple(Condition)
+
+
+def _conditions(manifest: Manifest, points: Sequence[Point]) -> Iterator[_Row]:
+    for condition in conditions(manifest):
+        if condition is not Condition.PLAIN:
+            yield from (_Row(point, Origin.CONDITION, condition=condition) for point in points)
 
 
 def _entries(contract: Contract, elaboration: Elaboration, rows: Iterable[_Row]) -> Iterator[Entry]:
-    """Each (point, layout, values) once, under its first origin."""
+    """Each thing to be faced once, under its first origin."""
     fixed = elaboration.specialization
-    seen: set[tuple[Point, Layout, Values]] = set()
-    for point, layout, values, origin in rows:
-        if (point, layout, values) not in seen:
-            seen.add((point, layout, values))
-            extents = {**fixed.axes, **dict(zip(elaboration.symbols, point, strict=True))}
+    seen: set[tuple[Point, Layout, Values, Condition]] = set()
+    for row in rows:
+        if row.faced not in seen:
+            seen.add(row.faced)
+            extents = {**fixed.axes, **dict(zip(elaboration.symbols, row.point, strict=True))}
             workload = Workload(
                 axes={axis: extents[axis] for axis in contract.axes},
                 dtypes=dict(fixed.dtypes),
                 attributes=dict(fixed.attributes),
             )
-            yield Entry(workload=workload, layout=layout, values=values, origin=origin)
+            yield Entry(
+                workload=workload,
+                layout=row.layout,
+                values=row.values,
+                origin=row.origin,
+                condition=row.condition,
+            )
 
 
 def _points(contract: Contract, elaboration: Elaboration, workloads: Iterable[Workload]) -> list[Point]:
@@ -135,13 +165,14 @@ def _points(contract: Contract, elaboration: Elaboration, workloads: Iterable[Wo
     return list(dict.fromkeys(point for point in found if point is not None))
 
 
-def _again(contract: Contract, elaboration: Elaboration, regressions: Iterable[Entry]) -> Iterator[_Row]:
+def _again(contract: Contract, manifest: Manifest, regressions: Iterable[Entry]) -> Iterator[_Row]:
     """(5) But for values that callers promise by now never to give: mending the contract is an answer too."""
+    elaboration = manifest.elaboration
     promised = {Values.NORMAL, *value_classes(contract, elaboration)}
     for entry in regressions:
         point = point_of(contract, elaboration, entry.workload)
-        if point is not None and entry.values in promised:
-            yield point, entry.layout, entry.values, Origin.REGRESSION
+        if point is not None and entry.values in promised and entry.condition in conditions(manifest):
+            yield _Row(point, Origin.REGRESSION, entry.layout, entry.values, entry.condition)
 
 
 def _reach(place: int, axis: Axis, known: Sequence[Point], policy: Policy) -> int:

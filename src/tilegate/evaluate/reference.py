@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilegate.evaluate.inputs import digest_inputs, make_inputs
-from tilegate.evaluate.requests import Facts, Numbered, ReferenceRequest
+from tilegate.evaluate.requests import Numbered, ReferenceRequest
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.contract import EPSILON, Contract
+from tilegate.records.evidence import Facts
 from tilegate.records.plan import Values
 from tilegate.sandbox import importer
 

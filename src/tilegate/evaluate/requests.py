@@ -1,4 +1,4 @@
-"""What the parent asks of an evaluation job, and what the worker claims of one entry."""
+"""What the parent asks of an evaluation job. What the worker claims of an entry: `records.evidence.Facts`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tilegate.records.canonical import Document, Record
 from tilegate.records.closure import SourceFile
 from tilegate.records.contract import Contract
 from tilegate.records.plan import Entry
+from tilegate.records.target import DeviceClass
 
 
 class Numbered(Record, frozen=True):
@@ -23,6 +24,8 @@ class RunRequest(Document, frozen=True, tag="tilegate.request.run/1"):
     identity: str
     symbols: tuple[str, ...]
     entries: tuple[Numbered, ...]
+    backend: str = "cpu"
+    """Of the target: where tensors lie and calls run."""
 
 
 class ReferenceRequest(Document, frozen=True, tag="tilegate.request.reference/1"):
@@ -34,21 +37,35 @@ class ReferenceRequest(Document, frozen=True, tag="tilegate.request.reference/1"
     entries: tuple[Numbered, ...]
 
 
-class Facts(Record, frozen=True):
-    """What was seen of one entry, in names and counts. The outputs follow as raw bytes."""
+class TimingRequest(Document, frozen=True, tag="tilegate.request.timing/1"):
+    """Time calls of an artifact, or of the reference, on the GPU: one of `identity` and `operator` is empty."""
+
+    contract: Contract
+    entries: tuple[Numbered, ...]
+    identity: str = ""
+    """Of the artifact's library."""
+    symbols: tuple[str, ...] = ()
+    operator: str = ""
+    """`package.module:function` of the reference."""
+    files: tuple[SourceFile, ...] = ()
+
+
+class Measured(Record, frozen=True):
+    """What a timing job says of one entry, in nanoseconds."""
 
     index: int
-    inputs: str
-    """Digest over all inputs: both jobs must have made the same."""
-    refusal: int = 0
-    """The guard's code; nonzero means that nothing ran."""
-    outside: tuple[str, ...] = ()
-    """Tensors beside which a canary died."""
-    modified: tuple[str, ...] = ()
-    """Inputs that are not outputs and changed."""
-    unwritten: dict[str, int] = {}
-    """Elements that kept the poison of both runs."""
-    unstable: dict[str, int] = {}
-    """Elements that differ between the two runs."""
-    failed: str = ""
-    """The reference raised: name of the exception class."""
+    runs: int
+    device_ns: int
+    """Median between two events of the device."""
+    wall_ns: int
+    """Median of the host's clock over a row of calls, for each."""
+
+
+class FoundGpu(Document, frozen=True, tag="tilegate.found-gpu/1"):
+    """The first GPU that a job gets, as its driver describes it."""
+
+    device: DeviceClass
+    versions: dict[str, str]
+    """Of the driver, and of the newest CUDA that it speaks."""
+    l2_bytes: int
+    """Of its second-level cache."""

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from tilegate.errors import ToolError
-from tilegate.evaluate.inputs import extents
+from tilegate.evaluate.inputs import output_sizes
 from tilegate.evaluate.judge import Expected, judge
-from tilegate.evaluate.requests import Facts, Numbered, ReferenceRequest, RunRequest
+from tilegate.evaluate.requests import Numbered, ReferenceRequest, RunRequest
+from tilegate.evaluate.worker import DEVICE_FAULT, DEVICE_FAULTS
 from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import decode, encode
 from tilegate.records.closure import SourceFile
-from tilegate.records.contract import DTYPES, Contract
+from tilegate.records.contract import Contract
 from tilegate.records.evaluation import EntryResult, EntryVerdict, Evaluation, Vouch
+from tilegate.records.evidence import Facts
 from tilegate.records.isolation import Isolation, JobPolicy, Level
 from tilegate.records.plan import Entry, Plan
 from tilegate.records.target import DeviceClass
@@ -28,10 +30,16 @@ from tilegate.sandbox.policy import EVALUATE, REFERENCE
 CHUNK_BYTES = 192 * 2**20
 """Outputs held in memory at a time."""
 
+MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
+"""What a worker may say kept it from trying an entry."""
+
 MAX_LOST_WORKERS = 6
 """A kernel that crashed or hung this often is not asked again: what did not run has not passed."""
 
 Progress = Callable[[int], None]
+
+Observe = Callable[[Facts, Sequence[bytes]], None]
+"""Told of each entry that ran to its end: what was seen, and the outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,8 @@ class _Run:
     outputs: dict[int, list[bytes]]
     lost: dict[int, EntryResult]
     isolation: Isolation
+    fault: str = ""
+    """What the worker that ended last said of the device."""
 
 
 def evaluate(
@@ -65,8 +75,18 @@ def evaluate(
     *,
     policy: JobPolicy = EVALUATE,
     progress: Progress = lambda _: None,
+    observe: Observe = lambda *_: None,
 ) -> Evaluation:
     """Run every entry of the plan and judge it.
+
+    Args:
+        subject: the artifact and its reference.
+        plan: what it must face.
+        device: where the worker runs, recorded in the evaluation.
+        versions: likewise.
+        policy: of the worker; the reference gets one of its own at the same level, or without a GPU.
+        progress: told how many entries are judged.
+        observe: given what the judge is given.
 
     Raises:
         ToolError: the jobs could not do their work, or did not make the same inputs.
@@ -75,12 +95,14 @@ def evaluate(
     results: list[EntryResult] = []
     isolation: Isolation | None = None
     lost = 0
-    for chunk in _chunks(subject.contract, numbered):
+    for chunk in chunks(subject.contract, numbered):
         if lost >= MAX_LOST_WORKERS:
             break
         run = _run_artifact(subject, chunk, policy, MAX_LOST_WORKERS - lost)
         lost += len(run.lost)
         results += _judge_chunk(subject, chunk, run, policy.level)
+        for index in sorted(run.facts):
+            observe(run.facts[index], run.outputs[index])
         isolation = run.isolation
         progress(len(results))
     if isolation is None:
@@ -100,11 +122,12 @@ def evaluate(
     )
 
 
-def _chunks(contract: Contract, numbered: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+def chunks(contract: Contract, numbered: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    """In order, with as many outputs in each as are held in memory at a time."""
     chunk: list[Numbered] = []
     held = 0
     for one in numbered:
-        size = _output_bytes(contract, one.entry)
+        size = sum(output_sizes(contract, one.entry))
         if chunk and held + size > CHUNK_BYTES:
             yield chunk
             chunk, held = [], 0
@@ -112,16 +135,6 @@ def _chunks(contract: Contract, numbered: Sequence[Numbered]) -> Iterator[list[N
         held += size
     if chunk:
         yield chunk
-
-
-def _output_bytes(contract: Contract, entry: Entry) -> int:
-    total = 0
-    for output in contract.outputs:
-        size = DTYPES[contract.dtype_of(output, entry.workload.dtypes)]
-        for extent in extents(output, entry.workload.axes):
-            size *= extent
-        total += size
-    return total
 
 
 def _run_artifact(subject: Subject, chunk: Sequence[Numbered], policy: JobPolicy, may_lose: int) -> _Run:
@@ -134,6 +147,7 @@ def _run_artifact(subject: Subject, chunk: Sequence[Numbered], policy: JobPolicy
             identity=subject.manifest.identity,
             symbols=subject.manifest.symbols,
             entries=tuple(rest),
+            backend=subject.manifest.target.backend,
         )
         job = Job(
             task="tilegate.evaluate.worker:work",
@@ -145,7 +159,7 @@ def _run_artifact(subject: Subject, chunk: Sequence[Numbered], policy: JobPolicy
         begun = _sort_frames(result, run)
         if result.ending is Ending.FINISHED:
             break
-        verdict = _lost_entry(result, begun, subject.operator)
+        verdict = _lost_entry(result, begun, subject.operator, run.fault)
         run.lost[verdict.index] = verdict
         run.facts.pop(verdict.index, None)
         run.outputs.pop(verdict.index, None)
@@ -160,9 +174,12 @@ def _run_artifact(subject: Subject, chunk: Sequence[Numbered], policy: JobPolicy
 def _sort_frames(result: JobResult, run: _Run) -> int | None:
     """File a worker's frames by entry; the number of the entry that it began last."""
     begun: int | None = None
+    run.fault = ""
     for name, data in result.frames:
         if name == "begin":
             begun = int(data)
+        elif name == "fault":
+            run.fault = data.decode(errors="replace")
         elif name == "facts" and begun is not None:
             run.facts[begun] = structs.replace(decode(Facts, data, where="facts of an entry"), index=begun)
             run.outputs[begun] = []
@@ -171,7 +188,7 @@ def _sort_frames(result: JobResult, run: _Run) -> int | None:
     return begun
 
 
-def _lost_entry(result: JobResult, begun: int | None, operator: str) -> EntryResult:
+def _lost_entry(result: JobResult, begun: int | None, operator: str, fault: str) -> EntryResult:
     if begun is None:
         raise ToolError(
             "the evaluation worker ended before its first entry",
@@ -182,13 +199,21 @@ def _lost_entry(result: JobResult, begun: int | None, operator: str) -> EntryRes
     if result.ending in (Ending.SILENT, Ending.WALL):
         return EntryResult(index=begun, verdict=EntryVerdict.HUNG, detail=result.ending.name.lower())
     detail = f"signal {result.code}" if result.ending is Ending.SIGNALLED else f"exit {result.code}"
+    if fault:
+        detail = fault if fault in DEVICE_FAULTS.values() else DEVICE_FAULT  # the worker's claim
     return EntryResult(index=begun, verdict=EntryVerdict.CRASHED, detail=detail)
 
 
 def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run, level: Level) -> list[EntryResult]:
-    ran = [one for one in chunk if one.index in run.facts]
-    expected = _run_reference(subject, ran, level) if ran else {}
     results = dict(run.lost)
+    for facts in run.facts.values():
+        if facts.failed:
+            detail = f"device: {facts.failed}" if facts.failed in MEMORY_ERRORS else "device"
+            results[facts.index] = EntryResult(
+                index=facts.index, verdict=EntryVerdict.UNSUPPORTED, detail=detail
+            )
+    ran = [one for one in chunk if one.index in run.facts and one.index not in results]
+    expected = run_reference(subject, ran, level) if ran else {}
     for one in ran:
         facts, (theirs, values) = run.facts[one.index], expected[one.index]
         if facts.inputs != theirs.inputs:
@@ -198,24 +223,41 @@ def _judge_chunk(subject: Subject, chunk: Sequence[Numbered], run: _Run, level: 
                 why="they run different versions of torch, or one of them is not telling the truth",
                 next_step="tilegate doctor",
             )
-        if theirs.failed:
-            results[one.index] = EntryResult(
-                index=one.index, verdict=EntryVerdict.UNSUPPORTED, detail=f"reference: {theirs.failed}"
-            )
-        else:
-            results[one.index] = judge(subject.contract, one.entry, facts, run.outputs[one.index], values)
+        outputs = run.outputs[one.index]
+        results[one.index] = judge_beside(subject.contract, one.entry, facts, outputs, theirs, values)
     return [results[index] for index in sorted(results)]
 
 
-def _run_reference(
+def judge_beside(
+    contract: Contract,
+    entry: Entry,
+    facts: Facts,
+    outputs: Sequence[bytes],
+    reference: Facts,
+    expected: Sequence[Expected],
+) -> EntryResult:
+    """The verdict of one entry, where the reference could do it; else UNSUPPORTED."""
+    if reference.failed:
+        detail = f"reference: {reference.failed}"
+        return EntryResult(index=facts.index, verdict=EntryVerdict.UNSUPPORTED, detail=detail)
+    return judge(contract, entry, facts, outputs, expected)
+
+
+def run_reference(
     subject: Subject, ran: Sequence[Numbered], level: Level
 ) -> dict[int, tuple[Facts, list[Expected]]]:
+    """What the reference says of some entries, by their numbers: facts, and each output.
+
+    Raises:
+        ToolError: its job did not end as it should.
+    """
+    beside = Level.REDUCED if level is Level.GPU else level  # it runs on the processor
     request = ReferenceRequest(
         contract=subject.contract, operator=subject.operator, files=subject.files, entries=tuple(ran)
     )
     inputs = {"request": encode(request)}
     inputs |= {f"source.{i}": subject.sources[file.digest] for i, file in enumerate(subject.files)}
-    result = run_job(Job(task="tilegate.evaluate.reference:work", inputs=inputs), REFERENCE.at(level))
+    result = run_job(Job(task="tilegate.evaluate.reference:work", inputs=inputs), REFERENCE.at(beside))
     if result.ending is not Ending.FINISHED:
         raise ToolError(
             "the reference could not be run",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,8 +11,8 @@ from tilegate.errors import StoreError, UsageError
 from tilegate.evaluate.plan import make_plan
 from tilegate.evaluate.run import Subject
 from tilegate.pipeline.opened import Opened, open_project
+from tilegate.pipeline.places import Place, Places
 from tilegate.pipeline.tools import TOOLS, Tools
-from tilegate.processor import local_processor
 from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import encode
 from tilegate.records.closure import Closure
@@ -22,7 +20,6 @@ from tilegate.records.evaluation import EntryVerdict, Evaluation
 from tilegate.records.isolation import JobPolicy
 from tilegate.records.plan import Entry, Plan
 from tilegate.records.report import EvaluateLine, EvaluateReport
-from tilegate.records.target import DeviceClass, runs_on
 from tilegate.sandbox.policy import EVALUATE
 
 Progress = Callable[[str, int, int], None]
@@ -55,8 +52,10 @@ def evaluate(
             why="no artifact was built from the source as it stands now",
             next_step="tilegate build",
         )
-    device = local_processor()
-    done = [_evaluate_one(opened, digest, m, device, policy, progress, tools) for digest, m in current]
+    places = Places([manifest.target for _, manifest in current], policy)
+    done = [_evaluate_one(opened, d, m, places.for_target(m.target), progress, tools) for d, m in current]
+    devices = [evaluation.device for _, evaluation in done if evaluation is not None]
+    device = devices[0] if devices else places.processor.device
     isolation = dict.fromkeys(evaluation.isolation for _, evaluation in done if evaluation is not None)
     return EvaluateReport(device=device, lines=tuple(line for line, _ in done), isolation=tuple(isolation))
 
@@ -85,17 +84,38 @@ def _evaluate_one(
     opened: Opened,
     digest: str,
     manifest: Manifest,
-    device: DeviceClass,
-    policy: JobPolicy,
+    place: Place | None,
     progress: Progress,
     tools: Tools,
 ) -> tuple[EvaluateLine, Evaluation | None]:
+    if place is None:
+        return line_of(digest, manifest, None, None), None
+    plan = plan_for(opened, digest, manifest)
+    name = title(manifest)
+    progress(name, 0, len(plan.entries))
+    evaluation = tools.run_plan(
+        subject_of(opened, manifest),
+        plan,
+        place.device,
+        place.versions,
+        policy=place.policy,
+        progress=lambda done: progress(name, done, len(plan.entries)),
+    )
+    recorded = record(opened, plan, evaluation)
+    return line_of(digest, manifest, recorded, plan, evaluation), evaluation
+
+
+def title(manifest: Manifest) -> str:
+    """An artifact in progress and on screens: `tiled (T=float16) on cuda:sm_90a`."""
     built = manifest.elaboration
-    if not runs_on(manifest.target, device):
-        return _line(digest, manifest, None, None), None
+    return f"{built.kernel} ({built.specialization}) on {manifest.target}"
+
+
+def plan_for(opened: Opened, digest: str, manifest: Manifest) -> Plan:
+    """A new plan for one artifact, with a nonce drawn now."""
+    built = manifest.elaboration
     declared = opened.declaration(built.contract)
-    closure = opened.workspace.load(Closure, built.closure)
-    plan = make_plan(
+    return make_plan(
         declared.contract,
         manifest,
         digest,
@@ -104,7 +124,13 @@ def _evaluate_one(
         opened.policy,
         secrets.token_hex(16),
     )
-    subject = Subject(
+
+
+def subject_of(opened: Opened, manifest: Manifest) -> Subject:
+    """An artifact and its reference, out of the workspace."""
+    declared = opened.declaration(manifest.elaboration.contract)
+    closure = opened.workspace.load(Closure, manifest.elaboration.closure)
+    return Subject(
         contract=declared.contract,
         manifest=manifest,
         library=opened.workspace.blobs.get(manifest.library.digest),
@@ -112,55 +138,44 @@ def _evaluate_one(
         files=closure.files,
         sources={f.digest: opened.workspace.blobs.get(f.digest) for f in closure.files},
     )
-    name = f"{built.kernel} ({built.specialization}) on {manifest.target}"
-    progress(name, 0, len(plan.entries))
-    evaluation = tools.run_plan(
-        subject,
-        plan,
-        device,
-        _versions(),
-        policy=policy,
-        progress=lambda done: progress(name, done, len(plan.entries)),
-    )
-    recorded = _record(opened, plan, evaluation)
-    return _line(digest, manifest, (recorded, evaluation), plan), evaluation
 
 
-def _record(opened: Opened, plan: Plan, evaluation: Evaluation) -> str:
+def record(opened: Opened, plan: Plan, *evaluations: Evaluation) -> str:
+    """Record evaluations of one plan; the digest of the first.
+
+    Raises:
+        StoreError: the artifact is gone, or the workspace cannot be written.
+    """
     with opened.workspace.writing():
-        if not opened.workspace.blobs.has(evaluation.manifest):
+        if not opened.workspace.blobs.has(plan.manifest):
             raise StoreError(
                 "the artifact was removed while it was evaluated",
-                where=evaluation.manifest,
+                where=plan.manifest,
                 why="its source is not there any more, and `tilegate store gc --superseded` took it",
                 next_step="tilegate build && tilegate evaluate",
             )
         opened.workspace.record(plan)
-        return opened.workspace.record(evaluation).digest
+        first, *_ = [opened.workspace.record(evaluation).digest for evaluation in evaluations]
+        return first
 
 
-def _versions() -> dict[str, str]:
-    packages = {p: importlib.metadata.version(p) for p in ("torch", "apache-tvm-ffi", "tilegate")}
-    return {**packages, "kernel": platform.release(), "python": platform.python_version()}
-
-
-def _line(
-    digest: str, manifest: Manifest, found: tuple[str, Evaluation] | None, plan: Plan | None
+def line_of(
+    digest: str, manifest: Manifest, recorded: str | None, plan: Plan | None, *evaluations: Evaluation
 ) -> EvaluateLine:
+    """A line of the report: what the evaluations, which share the plan, say together."""
     built = manifest.elaboration
     verdicts: Counter[str] = Counter()
-    if found is not None and plan is not None:
-        verdicts.update(r.verdict.value for r in found[1].results)
-        missing = len(plan.entries) - len(found[1].results)
-        if missing:
-            verdicts["missing"] = missing
+    for evaluation in evaluations:
+        verdicts.update(r.verdict.value for r in evaluation.results)
+    if evaluations and plan is not None and (missing := len(plan.entries) - verdicts.total()):
+        verdicts["missing"] = missing
     return EvaluateLine(
         operator=built.operator,
         kernel=built.kernel,
         specialization=built.specialization,
         target=str(manifest.target),
         manifest=digest,
-        evaluation=found[0] if found else None,
+        evaluation=recorded,
         verdicts=dict(verdicts),
         entries=len(plan.entries) if plan else 0,
     )

@@ -98,5 +98,5 @@ def _cell(opened: Opened, digest: str, manifest: Manifest, promoted: dict[str, C
     if coverage.rejected:
         return Cell(state="rejected", text=coverage.rejected[0].message)
     verdicts = Counter(r.verdict for _, _, e in recorded for r in e.results)
-    total = sum(len(p.entries) for _, p, _ in recorded)
+    total = sum({p.digest: len(p.entries) for _, p, _ in recorded}.values())
     return Cell(state="evaluated", text=f"{verdicts[EntryVerdict.PASSED]} of {total} passed")

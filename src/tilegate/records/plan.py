@@ -44,6 +44,21 @@ class Values(enum.Enum):
     INF = "inf"
 
 
+class Condition(enum.Enum):
+    """What is going on where the artifact is called. But for PLAIN, its answer must be that of a plain call, bit
+    for bit.
+    """
+
+    PLAIN = "plain"
+    """On the default stream, and nothing else runs."""
+    SIDE_STREAM = "side_stream"
+    """On another stream, behind work that its inputs come from: who launches elsewhere reads what is not there."""
+    BUSY = "busy"
+    """While kernels of somebody else's run on another stream."""
+    GRAPH = "graph"
+    """Captured in a CUDA graph, which is replayed twice."""
+
+
 class Origin(enum.Enum):
     """Why an entry is in the plan."""
 
@@ -52,6 +67,7 @@ class Origin(enum.Enum):
     RESIDUE = "residue"
     VALUES = "values"
     LAYOUT = "layout"
+    CONDITION = "condition"
     REGRESSION = "regression"
 
 
@@ -74,9 +90,10 @@ class Entry(Record, frozen=True):
     layout: Layout
     values: Values
     origin: Origin
+    condition: Condition = Condition.PLAIN
 
 
-class Plan(Document, frozen=True, tag="tilegate.plan/1"):
+class Plan(Document, frozen=True, tag="tilegate.plan/2"):
     contract: Digest
     manifest: Digest
     nonce: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from tilegate.records.canonical import Record
+from tilegate.records.evaluation import Vouch
 from tilegate.records.isolation import Level
 
 
@@ -25,3 +26,5 @@ class Policy(Record, frozen=True):
     """True: an artifact serves only the processor models that it was evaluated on."""
     isolation: tuple[Level, ...] = (Level.FULL, Level.GPU)
     """Levels accepted for build and evaluation."""
+    vouch: tuple[Vouch, ...] = (Vouch.OBSERVED, Vouch.RECOMPUTED)
+    """Who must stand for a pass. Failures count whoever tells them."""

@@ -109,15 +109,19 @@ def _evaluate(report: EvaluateReport) -> Iterator[RenderableType]:
         rows.add(
             line,
             Text(passed, style="yellow" if others else "green") if line.evaluation else "-",
-            (told or "-") if line.evaluation else "not on this device",
+            (told or "-") if line.evaluation else _elsewhere(line),
         )
     yield rows.table
-    if not any(line.evaluation for line in report.lines):
+    if not any(line.evaluation or line.entries for line in report.lines):
         arch = report.device.arch
         next_step = (
             "tilegate doctor" if arch == "none" else f"tilegate build -t {report.device.backend}:{arch}"
         )
         yield Text(f"\nnothing was evaluated: none of this runs on this device\nnext: {next_step}")
+
+
+def _elsewhere(line: EvaluateLine) -> str:
+    return f"{line.entries} entries handed out" if line.entries else "not on this device"
 
 
 def _promote(report: PromoteReport) -> Iterator[RenderableType]:

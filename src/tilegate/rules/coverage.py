@@ -24,7 +24,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import Record
 from tilegate.records.contract import DTYPES, Contract
 from tilegate.records.evaluation import Evaluation
-from tilegate.records.plan import STRIDED, Layout, Plan, Values
+from tilegate.records.plan import STRIDED, Condition, Layout, Plan, Values
 from tilegate.records.policy import Density, Policy
 from tilegate.records.shape import INT32_MAX, Range, ShapeClass
 from tilegate.records.verdict import Reason
@@ -46,6 +46,12 @@ VALUE_WORDS: dict[Values, str] = {
     Values.INF: "infinity",
 }
 
+CONDITION_WORDS: dict[Condition, str] = {
+    Condition.SIDE_STREAM: "on a stream of its own",
+    Condition.BUSY: "beside another kernel",
+    Condition.GRAPH: "captured in a graph",
+}
+
 
 class Coverage(Record, frozen=True):
     """What one artifact may serve, or why nothing."""
@@ -64,7 +70,8 @@ def cover(
 
     1. Only evaluations that belong to the artifact and the contract are read.
     2. Values cannot be guarded: where a shape passed with normal values and failed with others, the whole
-       kernel is rejected. Where normal values never passed, it is the shape that fails.
+       kernel is rejected. Where normal values never passed, it is the shape that fails. Nor can what goes on
+       around a call: a shape that passed plainly and failed on another stream or in a graph rejects likewise.
     3. Layouts can: once offset data failed, only aligned data is served; once a view did, only dense data.
     4. Every other failure fails its shape, whatever the verdict.
     5. Boxes, where policy infers; what was served and passed outside of them becomes an exact class.
@@ -76,14 +83,15 @@ def cover(
         policy: density and the least number of passes of a box.
 
     Returns:
-        Classes, or at least one reason: VALUE_DEPENDENT, NOTHING_PASSED or NO_CLASS.
+        Classes, or at least one reason: VALUE_DEPENDENT, CONDITION_DEPENDENT, NOTHING_PASSED or NO_CLASS.
     """
     known = Evidence.gather(contract, manifest, evidence)  # (1)
     symbols = manifest.symbols
     if not known.passed:
         return Coverage(rejected=(_nothing_passed(known),))
-    if known.value_faults:  # (2)
-        return Coverage(rejected=tuple(_value_dependent(known, symbols)))
+    if known.value_faults or known.condition_faults:  # (2)
+        reasons = (*_value_dependent(known, symbols), *_condition_dependent(known, symbols))
+        return Coverage(rejected=reasons)
     layout = _Layouts(_alignment(manifest, known), _dense(manifest, known))  # (3)
     passing = {point for point in known.passed - known.failed if max(point, default=0) <= INT32_MAX}  # (4)
     boxes = _boxes(manifest, known, passing, policy)  # (5)
@@ -156,6 +164,22 @@ def _value_dependent(known: Evidence, symbols: tuple[str, ...]) -> Iterator[Reas
                 message=f"{where} with {words} is {verdict.name} while normal values passed; no guard sees values",
                 next_step="mend the kernel, or declare what callers promise (values=, non_finite=); "
                 "then tilegate build && tilegate evaluate",
+            )
+
+
+def _condition_dependent(known: Evidence, symbols: tuple[str, ...]) -> Iterator[Reason]:
+    """(2) One reason for each condition, at its smallest shape."""
+    told: set[Condition] = set()
+    for point, entry, verdict in sorted(known.condition_faults, key=lambda fault: (fault[0], fault[2].name)):
+        if entry.condition not in told:
+            told.add(entry.condition)
+            extents = ", ".join(f"{symbol}={n}" for symbol, n in zip(symbols, point, strict=True))
+            where = extents or str(entry.workload) or "the only shape"
+            yield Reason(
+                code="CONDITION_DEPENDENT",
+                message=f"{where} {CONDITION_WORDS[entry.condition]} is {verdict.name} while a plain call passed; "
+                "no guard sees what goes on around a call",
+                next_step="mend the kernel; then tilegate build && tilegate evaluate",
             )
 
 

@@ -10,7 +10,7 @@ from tilegate.records.artifact import Manifest
 from tilegate.records.canonical import digest_of, encode
 from tilegate.records.contract import Contract
 from tilegate.records.evaluation import EntryVerdict, Evaluation
-from tilegate.records.plan import Entry, Layout, Origin, Plan, Values
+from tilegate.records.plan import Condition, Entry, Layout, Origin, Plan, Values
 from tilegate.rules.points import Point, point_of
 
 Result = tuple[Point, Entry, EntryVerdict]
@@ -42,7 +42,11 @@ def results_of(
 
 def stands_for_shape(entry: Entry) -> bool:
     """Whether a pass of this entry says that its shape works; the others look for particular faults."""
-    return entry.values is Values.NORMAL and entry.layout is Layout.ALIGNED
+    return (
+        entry.values is Values.NORMAL
+        and entry.layout is Layout.ALIGNED
+        and entry.condition is Condition.PLAIN
+    )
 
 
 @dataclass
@@ -64,13 +68,16 @@ class Evidence:
     ) -> Evidence:
         """Reads what belongs to the artifact and leaves the rest aside."""
         evidence = cls()
+        missing: dict[str, set[int]] = {}
         for plan, evaluation in recorded:
             if belongs(contract, manifest, plan, evaluation):
-                ran = {result.index for result in evaluation.results}
-                evidence.entries += len(plan.entries)
-                evidence.missing += len(set(range(len(plan.entries))) - ran)
+                if plan.digest not in missing:  # several evaluations may share a plan, each with a part of it
+                    missing[plan.digest] = set(range(len(plan.entries)))
+                    evidence.entries += len(plan.entries)
+                missing[plan.digest] -= {result.index for result in evaluation.results}
                 for result in results_of(contract, manifest, plan, evaluation):
                     evidence.add(*result)
+        evidence.missing = sum(map(len, missing.values()))
         return evidence
 
     def add(self, point: Point, entry: Entry, verdict: EntryVerdict) -> None:
@@ -106,4 +113,13 @@ class Evidence:
             (point, entry, verdict)
             for point, entry, verdict in self.faults
             if entry.values is not Values.NORMAL and point in self.passed
+        ]
+
+    @property
+    def condition_faults(self) -> list[Result]:
+        """Failures under another condition than a plain call, at shapes where that passed."""
+        return [
+            (point, entry, verdict)
+            for point, entry, verdict in self.faults
+            if entry.condition is not Condition.PLAIN and point in self.passed
         ]

@@ -48,8 +48,8 @@ def promote(inputs: Sequence[Promotable], policy: Policy, version: int) -> Promo
 
     1. The blobs are those of the records, and the artifact was built for this very contract.
     2. It was built in an isolation that policy accepts.
-    3. Some evaluation of it was recorded. One that ran in an isolation that policy does not accept can fail
-       shapes, but passes nothing.
+    3. Some evaluation of it was recorded. One that ran in an isolation that policy does not accept, or that
+       nobody vouches for whom policy accepts, can fail shapes, but passes nothing.
     4. Coverage gives it classes, over the evidence of all devices together: a failure on any of them counts.
     5. Its devices are those where one of its classes passed something.
 
@@ -106,16 +106,25 @@ def _faults_of_record(item: Promotable, policy: Policy) -> Iterator[Reason]:
     if not levels or not levels <= set(policy.isolation):  # (2)
         yield _isolation_fault("built", levels, policy, "tilegate build")
     evaluations = [e for _, plan, e in item.evidence if belongs(item.contract, item.manifest, plan, e)]
-    accepted = [e for e in evaluations if e.isolation.level in policy.isolation]
+    isolated = [e for e in evaluations if e.isolation.level in policy.isolation]
     if not evaluations:  # (3)
         yield Reason(
             code="NO_EVIDENCE",
             message="it was never evaluated under this contract",
             next_step=f"tilegate evaluate {item.manifest.operator}",
         )
-    elif not accepted:
+    elif not isolated:
         levels = {e.isolation.level for e in evaluations}
         yield _isolation_fault("evaluated", levels, policy, "tilegate evaluate")
+    elif not any(_accepted(e, policy) for e in evaluations):
+        found = ", ".join(sorted({e.vouch.value for e in isolated}))
+        yield Reason(
+            code="VOUCH",
+            message=f"its evidence is {found}; policy accepts "
+            f"{', '.join(vouch.value for vouch in policy.vouch) or 'none'}",
+            next_step="evaluate its bundle with room for outputs (--return-mib), and merge that; or accept it in "
+            "[policy] of tilegate.toml",
+        )
 
 
 def _digest_faults(item: Promotable) -> Iterator[Reason]:
@@ -150,11 +159,15 @@ def _cover(item: Promotable, policy: Policy) -> Coverage:
 
 
 def _counted(evaluation: Evaluation, policy: Policy) -> Evaluation:
-    """(3) Without its passes where policy does not accept its isolation."""
-    if evaluation.isolation.level in policy.isolation:
+    """(3) Without its passes where policy does not accept its isolation, or who vouches for it."""
+    if _accepted(evaluation, policy):
         return evaluation
     failures = (result for result in evaluation.results if result.verdict is not EntryVerdict.PASSED)
     return structs.replace(evaluation, results=tuple(failures))
+
+
+def _accepted(evaluation: Evaluation, policy: Policy) -> bool:
+    return evaluation.isolation.level in policy.isolation and evaluation.vouch in policy.vouch
 
 
 def _candidate(item: Promotable, coverage: Coverage, policy: Policy) -> Candidate:

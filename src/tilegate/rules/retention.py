@@ -6,7 +6,8 @@ Laws (proved in tests/test_store_commands.py):
 2. Every artifact is kept, or only every superseded one goes: of a source that is no longer there, in no release,
    and without a failure. So no failure is ever removed: the same source builds the same artifact again, and
    every later plan of the operator faces what ever failed.
-3. All evaluations of an artifact that is kept are kept: evidence only accumulates.
+3. All evaluations of an artifact that is kept are kept: evidence only accumulates. So is what was handed out to
+   be evaluated elsewhere: what comes back can be held against it.
 4. Waves go from what names to what is named. Whoever is stopped between two of them leaves no name behind that
    leads nowhere.
 """
@@ -17,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tilegate.records.artifact import Elaboration, Manifest
+from tilegate.records.bundle import Export
 from tilegate.records.canonical import Document, schema_of
 from tilegate.records.closure import Closure
 from tilegate.records.declaration import Declaration
@@ -27,14 +29,14 @@ from tilegate.records.release import Release
 RAW = ""
 """In place of a schema: sources, IR, libraries."""
 
-MANIFEST, EVALUATION, PLAN, CLOSURE, ELABORATION, DECLARATION = (
-    str(schema_of(kind)) for kind in (Manifest, Evaluation, Plan, Closure, Elaboration, Declaration)
+MANIFEST, EVALUATION, EXPORT, PLAN, CLOSURE, ELABORATION, DECLARATION = (
+    str(schema_of(kind)) for kind in (Manifest, Evaluation, Export, Plan, Closure, Elaboration, Declaration)
 )
 
 PARTS = (PLAN, ELABORATION, CLOSURE, DECLARATION, RAW)
 """Kept for the sake of what names them; every other document for its own."""
 
-WAVES = (EVALUATION, PLAN, MANIFEST, ELABORATION, CLOSURE, DECLARATION, RAW)
+WAVES = (EVALUATION, EXPORT, PLAN, MANIFEST, ELABORATION, CLOSURE, DECLARATION, RAW)
 """(4) None names one that stands before it."""
 
 
@@ -42,7 +44,7 @@ class Reference(NamedTuple):
     """What one document says of another. A contract is found in the declaration that holds it."""
 
     role: str
-    """library, ir, source, closure, manifest, plan, evaluation or contract."""
+    """library, ir, source, closure, declaration, manifest, plan, evaluation or contract."""
     digest: str
 
 
@@ -82,6 +84,11 @@ def references(document: Document) -> Iterator[Reference]:
             yield from (*references(built), Reference("library", library.digest))
         case Plan(contract=contract, manifest=manifest):
             yield from (Reference("contract", contract), Reference("manifest", manifest))
+        case Export():
+            yield Reference("manifest", document.manifest)
+            yield Reference("plan", document.plan)
+            yield Reference("declaration", document.declaration)
+            yield Reference("closure", document.closure)
         case Evaluation():
             yield Reference("contract", document.contract)
             yield Reference("manifest", document.manifest)
@@ -137,7 +144,7 @@ def _superseded(held: Mapping[str, Held], current: Collection[str]) -> set[str]:
 
 
 def _goes(digest: str, one: Held, going: Collection[str]) -> bool:
-    return digest in going or (one.schema == EVALUATION and one.named("manifest") in going)
+    return digest in going or (one.schema in (EVALUATION, EXPORT) and one.named("manifest") in going)
 
 
 def _declared(held: Mapping[str, Held]) -> dict[str, list[str]]:

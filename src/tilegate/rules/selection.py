@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tilegate.records.policy import Policy
 from tilegate.records.release import Candidate
-from tilegate.records.target import X86_64_LEVELS, DeviceClass, Target, runs_on
+from tilegate.records.target import CUDA_ARCHS, X86_64_LEVELS, DeviceClass, Target, runs_on
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ def unfit(candidate: Candidate, policy: Policy, device: DeviceClass) -> str:
 
 
 def preferred(found: Iterable[tuple[Target, T]]) -> list[T]:
-    """The best instruction set first; within one, the order given, which is the release's."""
-    levels = list(X86_64_LEVELS)
+    """The best instruction set first; within one, the order given, which is the release's. No device runs code
+    for two backends, so how those stand to each other does not matter.
+    """
+    levels = [*CUDA_ARCHS, *X86_64_LEVELS]
     return [one for _, one in sorted(found, key=lambda pair: -levels.index(pair[0].arch))]

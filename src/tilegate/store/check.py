@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilegate.errors import RecordError, SchemaError, StoreError
+from tilegate.records.bundle import Export
 from tilegate.records.canonical import Document, decode, peek_schema, schema_of
 from tilegate.records.contract import Contract
 from tilegate.records.profile import Profile
@@ -22,7 +23,7 @@ from tilegate.store.files import BLOB_FOLDER, TEMPORARY
 from tilegate.store.index import KINDS
 from tilegate.store.workspace import Workspace
 
-KNOWN: dict[str, type[Document]] = {**KINDS, **{str(schema_of(k)): k for k in (Contract, Profile, Toolchain)}}
+KNOWN: dict[str, type[Document]] = {**KINDS, **{str(schema_of(k)): k for k in (Contract, Export, Profile, Toolchain)}}
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
