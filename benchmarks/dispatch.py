@@ -1,7 +1,5 @@
 """Host time of a call: without a release, served, and missed, each against what it stands on."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile
@@ -43,6 +41,11 @@ def measure(project: Path) -> list[Row]:
     x, weight, out = torch.randn(1, 384), torch.randn(384), torch.empty(1, 384)
     narrow, short = x[:, :383].contiguous(), weight[:383].contiguous()
     reference = rms_norm.reference
+
+    @torch.library.custom_op("beside::rms_norm", mutates_args=())
+    def public(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, weight)
+
     plain = [("operator", lambda: rms_norm(narrow, short)), ("plain", lambda: reference(narrow, short))]
     nothing = medians(plain, rounds=ROUNDS, calls=CALLS)
     tilegate.use(project / "release", allow_unsigned=True)
@@ -55,6 +58,16 @@ def measure(project: Path) -> list[Row]:
             ("bare", lambda: entry(x, weight, out, rows)),
             ("allocation", lambda: torch.empty_like(x)),
             ("torch", lambda: torch.nn.functional.rms_norm(x, (384,), weight, 1e-6)),
+        ],
+        rounds=ROUNDS,
+        calls=CALLS,
+    )
+    node = torch.ops.tilegate.rms_norm.default
+    graphs = medians(
+        [
+            ("hit", lambda: rms_norm(x, weight)),
+            ("node", lambda: node(x, weight, 1e-6)),
+            ("custom_op", lambda: public(x, weight)),
         ],
         rounds=ROUNDS,
         calls=CALLS,
@@ -94,6 +107,11 @@ def measure(project: Path) -> list[Row]:
             "aim: 1",
         ),
         ("served call, between calls that miss for an extent", us(missed["hit"]), ""),
+        (
+            "node of a compiled graph, over the served call that it makes",
+            us(graphs["node"] - graphs["hit"]),
+            f"torch.library.custom_op: {us(graphs['custom_op'] - graphs['hit'])}",
+        ),
     ]
 
 

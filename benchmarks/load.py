@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from tests import world
 from tilegate.processor import local_processor
 from tilegate.records.canonical import blob_of
-from tilegate.runtime.load import load
+from tilegate.runtime.load import Place, load
 from tilegate.store.layout import Layout
 from tilegate.trust.verify import verify
 
@@ -49,7 +49,7 @@ def measure(root: Path) -> list[Row]:
         release = verify(layout.open_statement(), allow_unsigned=True)
         checks.append(time.perf_counter() - start)
         start = time.perf_counter()
-        table = load(release, layout.open_blob, local_processor())
+        table = load(release, layout.open_blob, [Place(-1, local_processor())])
         loads.append(time.perf_counter() - start)
         assert len(table.loaded["scale"]) == ARTIFACTS
         del table

@@ -335,7 +335,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "sights": sights,
     "pieces": pieces,
     "constants": lambda: constants(
-        "tilegate.evaluate.plan", "tilegate.evaluate.run", "tilegate.rules.coverage", "tilegate.rules.boxes"
+        "tilegate.evaluate.plan",
+        "tilegate.evaluate.run",
+        "tilegate.evaluate.pool",
+        "tilegate.pipeline.merge",
+        "tilegate.rules.coverage",
+        "tilegate.rules.boxes",
     ),
 }
 

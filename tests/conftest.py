@@ -35,3 +35,11 @@ def driver():
     state = one.state()
     assert one.violations() == []
     assert (state["depth"], state["relaxed"], state["kept"]) == (0, 0, 0)
+
+
+@pytest.fixture
+def machine(monkeypatch, driver):
+    """`machine(H200, ...)`: this machine has these GPUs, as many as the stand-in driver has. Returns the driver."""
+    from tests.gpus import pretend  # here: likewise
+
+    return lambda *devices, **facts: pretend(monkeypatch, driver, *devices, **facts)

@@ -8,10 +8,10 @@ from tilegate.evaluate import run
 from tilegate.evaluate.judge import Expected, judge
 from tilegate.evaluate.reference import NUDGES
 from tilegate.evaluate.requests import Numbered
-from tilegate.records.evidence import Facts
 from tilegate.records.canonical import digest_of
 from tilegate.records.closure import SourceFile
 from tilegate.records.evaluation import EntryVerdict
+from tilegate.records.evidence import Facts
 from tilegate.records.isolation import Level
 from tilegate.records.plan import Entry, Layout, Origin, Values, Workload
 

@@ -17,11 +17,11 @@ from tilegate.evaluate import run, worker
 from tilegate.evaluate.inputs import make_inputs
 from tilegate.evaluate.judge import Expected, error_ratio, judge, tolerance_unit
 from tilegate.evaluate.requests import Numbered, RunRequest
-from tilegate.records.evidence import Facts
 from tilegate.records.canonical import decode, digest_of, encode
 from tilegate.records.closure import SourceFile
 from tilegate.records.contract import Tolerance
 from tilegate.records.evaluation import EntryVerdict, Vouch
+from tilegate.records.evidence import Facts
 from tilegate.records.plan import Entry, Layout, Origin, Plan, Values, Workload
 from tilegate.sandbox import EVALUATE, Level
 

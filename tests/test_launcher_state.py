@@ -167,7 +167,10 @@ def test_a_driver_that_is_too_old_is_a_code(tmp_path):
 
 def test_a_drivers_error_is_told_by_its_number_and_names_no_tensor():
     code = GUARD_CODES.index(MissReason.DRIVER) | 250 << 8 | 302 << 32
-    assert _detail(MissReason.DRIVER, code, PAIR, {"x": None}) == "driver error 302"
+    assert (
+        _detail(MissReason.DRIVER, code, PAIR, {"x": None})
+        == "driver error 302: the driver lacks a function: it is too old"
+    )
     assert _detail(MissReason.DIMENSIONS, 250 << 8, PAIR, {"x": None}) == ""
 
 

@@ -15,7 +15,6 @@ from torch.autograd import forward_ad
 
 import tilegate
 from tests import world
-from tests.written import imported
 from tilegate import MissReason
 
 
@@ -135,25 +134,6 @@ def test_a_transform_sees_the_reference():
     assert counts() == (0, 4)
 
 
-def test_a_compiled_graph_holds_the_reference(release, tmp_path):
-    text = """
-        import tilegate
-        @tilegate.operator(inputs={"x": "float32[n]"}, outputs={"y": "float32[n]"}, name="torch_late")
-        def late(x):
-            return 2 * x
-    """
-    compiled = torch.compile(lambda x: twice(x) + 1, backend="eager", fullgraph=True)
-    assert compiled(ones()).tolist() == [3] * 4
-    tilegate.use(None)
-    assert compiled(ones()).tolist() == [3] * 4
-    tilegate.use(release, allow_unsigned=True)
-    assert compiled(ones()).tolist() == [3] * 4
-    with imported(tmp_path, {"ops.py": text}, "ops") as module:  # not settled yet
-        assert torch.compile(module.late, backend="eager", fullgraph=True)(ones()).tolist() == [2] * 4
-    assert counts() == (0, 0)
-    assert twice(ones()).tolist() == [3] * 4
-
-
 def test_a_traced_graph_computes_what_the_reference_does():
     """Were a launch traced, the graph would hand out memory that nothing writes."""
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -224,6 +204,15 @@ def test_an_odd_argument_goes_to_the_reference(odd):
         assert x.is_meta or torch.equal(found.to_dense(), expected.to_dense())
     else:
         assert found == expected
+
+
+def test_a_fake_tensor_outside_its_mode_goes_to_the_reference():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        x = torch.ones(4)
+    assert twice(x).fake_mode is mode
+    assert reasons() == {MissReason.TENSOR_TYPE.value}
 
 
 def test_an_odd_argument_in_place_is_changed_once_by_the_reference():

@@ -6,6 +6,7 @@ Kernels by hand, behind the launcher as it is shipped: they triple where referen
 tells who answered. Prints what calls cost, then a line for each question, and exits 1 where one failed.
 """
 
+# ruff: noqa: PLR2004, SLF001 - small numbers tell who answered; torch's own tests use these names
 from __future__ import annotations
 
 import subprocess

@@ -11,6 +11,7 @@
     │   ├── StoreError                 the workspace cannot be read or written
     │   └── SandboxError               a job could not be started in the isolation asked for
     ├── TrustError            exit 4   bytes, digests or signatures do not agree
+    ├── DeviceError           -        a device is lost, or a call stopped half way: no reference may answer
     └── GuardMiss             -        an operator with `strict=True` met a call that no evidence covers
 
 A negative *decision* (not admitted, not promoted) is no error but a value: `records.verdict.Rejected`.
@@ -84,6 +85,29 @@ class TrustError(TilegateError):
     """Bytes, digests or signatures do not agree. Nothing of it is opened."""
 
     exit_code = 4
+
+
+class DeviceError(TilegateError):
+    """A device's context is dead, or an in-place call stopped half way: no reference can answer the call.
+
+    Beside `GuardMiss` the only error that a call raises of its own.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        why: str = "",
+        next_step: str = "",
+        device: str = "",
+        suspects: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(what, where=where, why=why, next_step=next_step)
+        self.device = device
+        """As torch spells it: `cuda:0`."""
+        self.suspects = suspects
+        """Artifacts that were launched since the device was last known to be good, as `stats` names them."""
 
 
 class GuardMiss(TilegateError):  # noqa: N818 - a miss is no error unless one asks for it to be

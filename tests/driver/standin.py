@@ -132,14 +132,16 @@ def library_bytes(
     include: Sequence[str] = (),
     driver: Path | None = None,
     wiping: bool = True,
+    cubin: bytes = b"",
 ) -> tuple[str, bytes]:
     """Identity and library: the launcher as it is shipped, over a host function in C.
 
     driver: where the stand-in lies; without it the library asks for the system's driver by its name.
     wiping: whether the system empties memory in a forked child, as Linux has done since 4.14.
+    cubin: for a real driver; without it the stand-in's idea of one.
     """
     elaboration = world.elaboration_of(contract)
-    header = kernels_header(kernels, binary(kernels))
+    header = kernels_header(kernels, cubin or binary(kernels))
     identity = hashlib.sha256((host + header).encode()).hexdigest()
     abi = abi_header(elaboration, identity=identity, device_type=CUDA)
     where = (f'-DTG_DRIVER_LIBRARY="{driver}"',) if driver else ()

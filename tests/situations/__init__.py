@@ -14,6 +14,7 @@ CHAPTERS = {
     "explaining": "Explaining",
     "releasing": "Using a release",
     "serving": "Strict operators",
+    "faults": "A GPU that fails",
     "storing": "The workspace",
     "machine": "The machine",
 }

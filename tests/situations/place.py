@@ -34,6 +34,7 @@ MODULES = ("ops", "kernels", "more")
 
 PLACEHOLDERS = (
     (r"\bsha256([:/])[0-9a-f]{64}", r"sha256\1<digest>"),
+    (r"\([0-9a-f]{12}\)", "(<random>)"),
     (r"\btilegate-\w{8}\b", "tilegate-<random>"),
     (r"\b\d+ bytes", "<n> bytes"),
     (r"\b\d+\.\d+ kB", "<n> kB"),

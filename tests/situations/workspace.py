@@ -23,7 +23,14 @@ from tilegate.records.target import Target
 
 IR = b"what TileLang would have made"
 REDUCED = Isolation(
-    level=Level.REDUCED, network=False, own_pids=False, own_files=False, filtered=True, landlock=7, cgroup=False, uid=60600
+    level=Level.REDUCED,
+    network=False,
+    own_pids=False,
+    own_files=False,
+    filtered=True,
+    landlock=7,
+    cgroup=False,
+    uid=60600,
 )
 
 Judge = Callable[[Entry], EntryVerdict | None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from tilegate.records.contract import AttributeValue, Contract, TensorSpec
@@ -18,6 +19,9 @@ from tilegate.runtime.load import Loaded
 
 Fixed = AttributeValue | None
 """What an artifact fixes: an extent, a dtype's name, an attribute's value."""
+
+ODD = "_tg_type({0}) is not _tg_Tensor and _tg_type({0}) is not _tg_Parameter"
+"""A test that an input is another thing than a tensor as torch makes them."""
 
 TRANSFORMS = (
     "_tg_modes()",
@@ -34,6 +38,7 @@ REFUSALS = (
     MissReason.NEGATIVE_BIT,
     MissReason.TRACING,
     MissReason.SPECIALIZATION,
+    MissReason.NO_DEVICE_CLASS,
 )
 """What Python refuses, by number: -1 is the first, so that none is a code of the guard in C. Numbers because
 they are looked up at each miss, and an enum's hash is a call."""
@@ -41,19 +46,38 @@ they are looked up at each miss, and an enum's hash is a call."""
 Refusal = int | type[Exception]
 """Why a call site does not answer: one of `REFUSALS` by number, a code of the guard in C, or what was raised."""
 
+FAULTS = 1 << 24
+"""From here on a refusal says that the driver failed, or that some kernels of the call had been launched."""
 
-def source(
-    contract: Contract, signature: inspect.Signature, loaded: Sequence[Loaded], *, last: bool = True
-) -> str:
-    """Text of the call site. Where it is not the last, another call site answers what it refuses."""
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a call site stands among those of its operator."""
+
+    last: bool = True
+    """No other call site answers what it refuses."""
+    all_gpus: bool = False
+    """It is the one for every GPU there is: being on a GPU is being at home."""
+    places: frozenset[int] = frozenset()
+    """Where the call's first tensor has to lie; without any nobody asks, and C tells one backend from another."""
+    elsewhere: bool = False
+    """Another call site answers where it lies elsewhere."""
+
+
+ALONE = Turn()
+"""The only call site of its operator."""
+
+
+def source(contract: Contract, signature: inspect.Signature, loaded: Sequence[Loaded], turn: Turn) -> str:
+    """Text of the call site. What it does not answer goes to another one, or is counted."""
     varying = varying_words(contract, loaded)
-    out = [f"def {contract.name}({_parameters(signature)}):"]
+    out = [f"def {contract.name}({parameters_of(signature)}):"]
     out += [
         "    if _tg_is_dynamo_compiling() or _tg_compiler._is_compiling_flag:",
-        f"        return _tg_reference({_arguments(signature)})",
+        f"        return _tg_traced({arguments_of(signature)})",
         "    try:",
     ]
-    for i, (condition, reason) in enumerate(_checks(contract, varying)):
+    for i, (condition, reason) in enumerate(_checks(contract, varying, turn)):
         out += [f"        {'el' if i else ''}if {condition}:", f"            _tg_refused = _tg_{reason.name}"]
     out += ["        else:"]
     if varying:
@@ -62,9 +86,11 @@ def source(
         out += [f"            _tg_found = _tg_find({key})", "            if _tg_found is None:"]
         out += [f"                _tg_refused = _tg_{MissReason.SPECIALIZATION.name}"]
         out += ["            else:", "                _tg_entry, _tg_rows = _tg_found"]
-    out += _launch(contract, loaded, _misfit(contract, loaded) if last else "", " " * (16 if varying else 12))
+    out += _launch(
+        contract, loaded, _misfit(contract, loaded) if turn.last else "", " " * (16 if varying else 12)
+    )
     out += ["    except Exception as _tg_error:", "        _tg_refused = _tg_type(_tg_error)"]
-    out += ["    " + line for line in _otherwise(contract, signature, last=last)]
+    out += ["    " + line for line in _otherwise(contract, signature, loaded, turn)]
     return "\n".join(out) + "\n"
 
 
@@ -78,26 +104,28 @@ def varying_words(contract: Contract, loaded: Sequence[Loaded]) -> list[tuple[st
     """(name, expression) of all that tells the artifacts of one operator apart. What they share is left to
     the guard in C, but attributes, which C never sees, are compared one by one.
     """
-    expressions = {v: f"{_owner(v, contract)}.dtype" for v in contract.dtypes}
-    expressions |= {axis: _extent(axis, contract) for axis in contract.axes}
+    expressions = {v: f"{owner(v, contract)}.dtype" for v in contract.dtypes}
+    expressions |= {axis: extent(axis, contract) for axis in contract.axes}
     expressions |= {name: text for name, (text, _) in _choices(contract).items()}
     return [(name, text) for name, text in expressions.items() if len({fixed(o, name) for o in loaded}) > 1]
 
 
-def _checks(contract: Contract, varying: list[tuple[str, str]]) -> list[tuple[str, MissReason]]:
+def some(test: str, contract: Contract) -> str:
+    """The test of any input, where it is given."""
+    parts = (f"({t.name} is not None and {test})" if t.optional else test for t in contract.inputs)
+    return " or ".join(part.format(t.name) for part, t in zip(parts, contract.inputs, strict=True))
+
+
+def _checks(contract: Contract, varying: list[tuple[str, str]], turn: Turn) -> list[tuple[str, MissReason]]:
     """What only Python can see of a call, in the order it is asked."""
-
-    def some(test: str) -> str:
-        """The test of any input, where it is given."""
-        parts = (f"({t.name} is not None and {test})" if t.optional else test for t in contract.inputs)
-        return " or ".join(part.format(t.name) for part, t in zip(parts, contract.inputs, strict=True))
-
-    odd = "_tg_type({0}) is not _tg_Tensor and _tg_type({0}) is not _tg_Parameter"
     frozen = (f"{n}.is_inference() and not _tg_inference()" for n in contract.in_place)
+    first = first_input(contract)
+    away = f"not {first}.is_cuda" if turn.all_gpus else f"{first}.get_device() not in _tg_places"
     checks = [
-        (" or ".join([some(odd), *frozen]), MissReason.TENSOR_TYPE),
-        (f"_tg_grad_enabled() and ({some('{0}.requires_grad')})", MissReason.GRAD),
-        (some("{0}.is_neg()"), MissReason.NEGATIVE_BIT),
+        (" or ".join([some(ODD, contract), *frozen]), MissReason.TENSOR_TYPE),
+        *([(away, MissReason.NO_DEVICE_CLASS)] if turn.places else []),
+        (f"_tg_grad_enabled() and ({some('{0}.requires_grad', contract)})", MissReason.GRAD),
+        (some("{0}.is_neg()", contract), MissReason.NEGATIVE_BIT),
         (" or ".join(TRANSFORMS), MissReason.TRACING),
     ]
     alone = [test for name, (_, test) in _choices(contract).items() if name not in dict(varying)]
@@ -152,18 +180,28 @@ def _misfit(contract: Contract, loaded: Sequence[Loaded]) -> str:
     return ""
 
 
-def _otherwise(contract: Contract, signature: inspect.Signature, *, last: bool) -> list[str]:
+def _otherwise(
+    contract: Contract, signature: inspect.Signature, loaded: Sequence[Loaded], turn: Turn
+) -> list[str]:
     """The miss. Outputs are let go first: the reference may then have their memory."""
-    arguments = _arguments(signature)
+    arguments = arguments_of(signature)
+    missed = f"    return _tg_miss(_tg_refused, {_tuple(list(signature.parameters))})"
     fresh = [o.name for o in contract.outputs if o.name not in contract.in_place]
-    free = [f"{' = '.join(fresh)} = None"] if fresh else []
-    if not last:
-        return [*free, f"return _tg_next({arguments})"]
+    lines = [f"{' = '.join(fresh)} = None"] if fresh else []
+    if turn.elsewhere:
+        lines += [
+            f"if _tg_refused == _tg_{MissReason.NO_DEVICE_CLASS.name}:",
+            f"    return _tg_elsewhere({arguments})",
+        ]
+    if not turn.last:
+        if any(one.candidate.target.backend != "cpu" for one in loaded):  # nothing more runs behind a fault
+            lines += [f"if _tg_type(_tg_refused) is _tg_int and _tg_refused >= {FAULTS}:", missed]
+        return [*lines, f"return _tg_next({arguments})"]
     return [
-        *free,
+        *lines,
         "_tg_count = _tg_counted(_tg_refused)",
         "if _tg_count is None:",
-        f"    return _tg_miss(_tg_refused, {_tuple(list(signature.parameters))})",
+        missed,
         "_tg_count()",
         f"return _tg_reference({arguments})",
     ]
@@ -191,25 +229,34 @@ def _allocation(output: TensorSpec, contract: Contract) -> str:
         alike = tensor.dims == output.dims and tensor.dtype == output.dtype
         if alike and not (tensor.strided or tensor.optional):
             return f"_tg_empty_like({tensor.name})"
-    extents = _tuple([str(d) if isinstance(d, int) else _extent(d, contract) for d in output.dims])
+    return dense(output, contract)
+
+
+def dense(output: TensorSpec, contract: Contract) -> str:
+    """An output without contents, contiguous, beside the first input."""
+    extents = _tuple([str(d) if isinstance(d, int) else extent(d, contract) for d in output.dims])
     if output.dtype in contract.dtypes:
-        dtype = f"{_owner(output.dtype, contract)}.dtype"
+        dtype = f"{owner(output.dtype, contract)}.dtype"
     else:
         dtype = f"_tg_torch.{output.dtype}"
-    first = next(t for t in contract.inputs if not t.optional)
-    return f"_tg_empty({extents}, dtype={dtype}, device={first.name}.device)"
+    return f"_tg_empty({extents}, dtype={dtype}, device={first_input(contract)}.device)"
 
 
-def _owner(variable: str, contract: Contract) -> str:
+def first_input(contract: Contract) -> str:
+    """The tensor that says where a call runs: the first that is never None."""
+    return next(t.name for t in contract.inputs if not t.optional)
+
+
+def owner(variable: str, contract: Contract) -> str:
     return next(t.name for t in contract.inputs if t.dtype == variable and not t.optional)
 
 
-def _extent(axis: str, contract: Contract) -> str:
+def extent(axis: str, contract: Contract) -> str:
     tensor = next(t for t in contract.inputs if axis in t.dims and not t.optional)
     return f"{tensor.name}.shape[{tensor.dims.index(axis)}]"
 
 
-def _parameters(signature: inspect.Signature) -> str:
+def parameters_of(signature: inspect.Signature) -> str:
     parts: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
@@ -219,7 +266,7 @@ def _parameters(signature: inspect.Signature) -> str:
     return ", ".join(parts)
 
 
-def _arguments(signature: inspect.Signature) -> str:
+def arguments_of(signature: inspect.Signature) -> str:
     return ", ".join(
         f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in signature.parameters.values()
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tilegate.records.contract import Contract
-from tilegate.runtime.callsite import REFUSALS, Fixed, Refusal, fixed, source, varying_words
+from tilegate.runtime.callsite import ALONE, REFUSALS, Fixed, Refusal, Turn, fixed, source, varying_words
 from tilegate.runtime.load import Loaded
 
 
@@ -27,11 +27,25 @@ class Answer:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Who answers in place of a call site, where it is not alone."""
+
+    turn: Turn = ALONE
+    following: Callable[..., Any] | None = None
+    """The next layer, for what this one refuses."""
+    elsewhere: Callable[..., Any] | None = None
+    """For tensors that lie at other places."""
+    traced: Callable[..., Any] | None = None
+    """While torch.compile traces; without it the reference."""
+
+
 def compile_site(
     contract: Contract,
     reference: Callable[..., Any],
     loaded: Sequence[Loaded],
-    answer: Answer | Callable[..., Any],
+    answer: Answer,
+    others: Others = Others(),
 ) -> Callable[..., Any]:
     """The call site as a function with the reference's name, signature and defaults.
 
@@ -39,19 +53,22 @@ def compile_site(
 
     Args:
         contract: of the operator; the same digest as the artifacts'.
-        reference: answers under torch.compile, where the call is traced.
+        reference: of the operator.
         loaded: at least one artifact; where several fit a call the first stands.
-        answer: to every other call: the next call site, or how misses are counted.
+        answer: to what no call site serves.
+        others: call sites of the same operator.
     """
     signature = inspect.signature(reference)
-    text = source(contract, signature, loaded, last=isinstance(answer, Answer))
-    filename = f"<tilegate call site: {contract.name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope = {**_torch_names(), **_found_in(loaded, contract), "_tg_reference": reference}
-    if isinstance(answer, Answer):
-        scope |= {"_tg_counted": answer.counted.get, "_tg_miss": answer.miss, "_tg_wary": answer.wary}
-    else:
-        scope["_tg_next"] = answer
+    text = source(contract, signature, loaded, others.turn)
+    filename = show(f"call site: {contract.name}", text)
+    scope = {**torch_names(), **_found_in(loaded, contract), "_tg_reference": reference}
+    scope |= {"_tg_counted": answer.counted.get, "_tg_miss": answer.miss, "_tg_wary": answer.wary}
+    scope |= {
+        "_tg_next": others.following,
+        "_tg_elsewhere": others.elsewhere,
+        "_tg_places": others.turn.places,
+    }
+    scope["_tg_traced"] = others.traced or reference
     scope |= {f"_tg_{reason.name}": ~number for number, reason in enumerate(REFUSALS)}
     for name in (a.name for a in contract.choices):
         default, value = signature.parameters[name].default, fixed(loaded[0], name)
@@ -68,6 +85,13 @@ def compile_site(
     site.as_method, method.site = method, site
     site.keeps_open = tuple(loaded)  # rows are reached by address: their owners live as long as the site
     return cast("Callable[..., Any]", site)
+
+
+def show(name: str, text: str) -> str:
+    """Let tracebacks show the lines of a generated function. Returns the file name to compile it under."""
+    filename = f"<tilegate {name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    return filename
 
 
 def _found_in(loaded: Sequence[Loaded], contract: Contract) -> dict[str, Any]:
@@ -88,13 +112,14 @@ def _key_part(name: str, value: Fixed, contract: Contract) -> object:
     return getattr(torch, str(value)) if name in contract.dtypes else value
 
 
-def _torch_names() -> dict[str, Any]:
+def torch_names() -> dict[str, Any]:
     import torch  # noqa: PLC0415
     from torch.autograd import forward_ad  # noqa: PLC0415
 
     return {
         "_tg_torch": torch,
         "_tg_type": type,
+        "_tg_int": int,
         "_tg_isinstance": isinstance,  # slow for torch.Tensor: asked only where the type is none of these
         "_tg_SCALARS": frozenset({bool, int, float, str}),
         "_tg_Tensor": torch.Tensor,

@@ -2,47 +2,103 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from tilegate.errors import DeviceError
 from tilegate.library import Rows
 from tilegate.records.contract import Contract
+from tilegate.records.faults import FaultClass
 from tilegate.records.miss import GUARD_CODES, Miss, MissReason
 from tilegate.records.shape import ShapeClass
-from tilegate.runtime.callsite import REFUSALS, Refusal, fixed
-from tilegate.runtime.compiled import Answer, compile_site
+from tilegate.runtime.callsite import REFUSALS, Refusal, Turn, first_input, fixed
+from tilegate.runtime.compiled import Answer, Others, compile_site
 from tilegate.runtime.counting import reading
 from tilegate.runtime.explanation import Explanation
-from tilegate.runtime.load import Loaded, layers
+from tilegate.runtime.faults import Fault, device_lost, driver_error, fault_of, half_written
+from tilegate.runtime.load import Loaded, Place, gathered, layers
+from tilegate.runtime.opaque import Opaque
 from tilegate.runtime.strict import guard_miss
+
+OnLost = Callable[[int], tuple[str, ...]]
+"""Told the number of a place whose device is lost; names what was launched there since it was known to be good."""
 
 
 class Site:
     """One operator, attached to what a table loaded for it."""
 
     def __init__(
-        self, contract: Contract, reference: Callable[..., Any], loaded: tuple[Loaded, ...], *, strict: bool
+        self,
+        contract: Contract,
+        reference: Callable[..., Any],
+        loaded: tuple[Loaded, ...],
+        places: Sequence[Place],
+        *,
+        strict: bool = False,
+        opaque: bool = True,
+        skipped: tuple[str, ...] = (),
+        on_lost: OnLost = lambda _place: (),
     ) -> None:
+        """Args:
+        contract: the same digest as the artifacts'.
+        reference: the operator's function.
+        loaded: at least one artifact.
+        places: all that this process has, served or not.
+        strict: raise where the reference would answer.
+        opaque: stand as one operator in compiled graphs; otherwise they hold the reference.
+        skipped: artifacts that this machine does not serve, in words.
+        on_lost: told of a lost device, before the call that met it raises.
+        """
         self._contract = contract
         self._reference = reference
         self._signature = inspect.signature(reference)
         self._loaded = loaded
+        self._places = places
         self._strict = strict
+        self._skipped = skipped
+        self._on_lost = on_lost
         self._lock = threading.Lock()
         self._counts: dict[Refusal, itertools.count[int]] = {}
         self._first: dict[Refusal, Miss] = {}
         self._answer = Answer(self._miss)
-        answer: Answer | Callable[..., Any] = self._answer
-        for layer in reversed(layers(loaded)):
-            answer = compile_site(contract, reference, layer, answer)
-        self.call = cast("Callable[..., Any]", answer)
+        traced = Opaque(contract, reference, loaded).traced if opaque else None
+        self.call = self._chain(traced)
+
+    def _chain(self, traced: Callable[..., Any] | None) -> Callable[..., Any]:
+        """Call sites from the last to the first: those of a group of places one behind the other, and in front
+        of each group but a lone one the question whether the call lies there.
+        """
+        groups = gathered(self._loaded)
+        gpus = {place.number for place in self._places if place.number >= 0}
+        served = frozenset().union(*(numbers for numbers, _ in groups))
+        unserved = gpus - served if max(served) >= 0 else frozenset()
+        self._asks = len(groups) > 1 or bool(unserved)
+        """Whether call sites look at the device. Otherwise C does: there is one kind of it."""
+        site: Callable[..., Any] | None = None
+        for numbers, loaded in reversed(groups):
+            asks = site is not None or bool(unserved)
+            following, elsewhere = None, site
+            for layer in reversed(layers(loaded)):
+                first = asks and layer[0] is loaded[0]
+                turn = Turn(
+                    last=following is None,
+                    all_gpus=numbers == gpus,
+                    places=numbers if first else frozenset(),
+                    elsewhere=bool(first) and elsewhere is not None,
+                )
+                others = Others(turn, following, elsewhere, traced)
+                following = compile_site(self._contract, self._reference, layer, self._answer, others)
+            site = following
+        assert site is not None, "a site has something loaded"
+        return site
 
     def hits(self) -> dict[str, int]:
         """Calls that each artifact served, by manifest digest."""
@@ -63,12 +119,25 @@ class Site:
         bound.apply_defaults()
         misses: dict[Miss, None] = {}
         for one in self._loaded:
+            if self._asks and self._place(bound.arguments) not in one.places:
+                misses[self._not_here(bound.arguments)] = None
+                continue
             miss = self._probe(one, bound.arguments)
             found = self._admitting(one, bound.arguments) if miss.reason is MissReason.ELEMENTS else None
             if found is not None:
                 return self._served(one, found, tuple(misses))
             misses[miss] = None
-        return Explanation(operator=self._contract.name, kernel=None, misses=tuple(misses))
+        return Explanation(
+            operator=self._contract.name, kernel=None, misses=tuple(misses), skipped=self._skipped
+        )
+
+    def _place(self, values: Mapping[str, Any]) -> int:
+        """Number of the place where a call would run; that of the processor where nothing else is said."""
+        first = values[first_input(self._contract)]
+        return int(first.get_device()) if hasattr(first, "get_device") else -1
+
+    def _not_here(self, values: Mapping[str, Any]) -> Miss:
+        return Miss(reason=MissReason.NO_DEVICE_CLASS, detail=_device(values[first_input(self._contract)]))
 
     def _probe(self, one: Loaded, values: Mapping[str, Any]) -> Miss:
         """Ask the guard of one artifact with rows that allow no element: whatever it admits is ELEMENTS."""
@@ -78,7 +147,7 @@ class Site:
             told.append(self._tell(refusal, self._named(arguments)))
 
         closed = [msgspec.structs.replace(c, max_elements=-1) for c in one.candidate.classes]
-        trial = Loaded(one.candidate, one.manifest, one.library, Rows(closed, one.manifest.symbols))
+        trial = dataclasses.replace(one, rows=Rows(closed, one.manifest.symbols))
         compile_site(self._contract, self._reference, (trial,), Answer(note))(**values)
         return told[-1]
 
@@ -102,25 +171,36 @@ class Site:
             manifest=one.candidate.manifest.digest,
             shape_class=str(found),
             misses=misses,
+            skipped=self._skipped,
         )
 
     def _miss(self, refusal: Refusal, arguments: tuple[Any, ...]) -> Any:
         """The first call of a kind is put into words. The call site counts those that follow by itself, unless
-        the operator is strict, where each is told.
+        the operator is strict, where each is told, or what happened is told each time.
         """
+        fault = fault_of(refusal)
+        ends = fault is not None and not fault.reference_may_answer(in_place=bool(self._contract.in_place))
         with self._lock:
             if refusal not in self._counts:
-                self._enter(refusal, self._tell(refusal, self._named(arguments)))
+                self._enter(refusal, self._tell(refusal, self._named(arguments)), told=ends or self._strict)
             next(self._counts[refusal])
+        if fault is not None and ends:
+            raise self._failed(fault, self._named(arguments))
         if self._strict:
             raise guard_miss(self._contract.name, self._tell(refusal, self._named(arguments)))
         call = inspect.BoundArguments(self._signature, OrderedDict(self._named(arguments)))
         return self._reference(*call.args, **call.kwargs)
 
-    def _enter(self, refusal: Refusal, miss: Miss) -> None:
+    def _failed(self, fault: Fault, values: Mapping[str, Any]) -> DeviceError:
+        name, device = self._contract.name, _device(values[first_input(self._contract)])
+        if fault.kind is FaultClass.STICKY:
+            return device_lost(name, device, str(fault), self._on_lost(self._place(values)))
+        return half_written(name, device, self._contract.in_place, str(fault))
+
+    def _enter(self, refusal: Refusal, miss: Miss, *, told: bool) -> None:
         self._first[refusal] = miss
         self._counts[refusal] = count = itertools.count()
-        if not self._strict:
+        if not told:
             self._answer.counted[refusal] = count.__next__
         if miss.reason is MissReason.EXTENT:
             self._answer.wary.add(refusal)
@@ -136,6 +216,8 @@ class Site:
             return Miss(reason=MissReason.UNREADABLE, detail=refusal.__name__)
         if refusal < 0:
             reason = REFUSALS[~refusal]
+            if reason is MissReason.NO_DEVICE_CLASS:
+                return self._not_here(arguments)
             return Miss(reason=reason, detail=self._fixed() if reason is MissReason.SPECIALIZATION else "")
         reason = GUARD_CODES[refusal & 0xFF]
         return Miss(reason=reason, detail=_detail(reason, refusal, self._contract, arguments))
@@ -161,7 +243,7 @@ _OF_NO_TENSOR = frozenset(
 
 def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mapping[str, Any]) -> str:
     if reason in (MissReason.DRIVER, MissReason.STICKY):
-        return f"driver error {code >> 32}"
+        return driver_error(code >> 32)
     if reason in _OF_NO_TENSOR:
         return ""
     tensor = contract.arguments_given(_choices(contract, arguments))[(code >> 8) & 0xFF]
@@ -183,6 +265,10 @@ def _detail(reason: MissReason, code: int, contract: Contract, arguments: Mappin
     if reason in (MissReason.EXTENT, MissReason.NARROW) and tensor.name in shapes:
         return f"{tensor.name}: {tensor.dims[dim]}={shapes[tensor.name][dim]}"
     return tensor.name
+
+
+def _device(tensor: Any) -> str:
+    return str(getattr(tensor, "device", "no tensor"))
 
 
 def _choices(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, bool]:

@@ -19,10 +19,13 @@ class Explanation:
     shape_class: str | None = None
     misses: tuple[Miss, ...] = ()
     """Why each candidate, in the order asked, would not."""
+    skipped: tuple[str, ...] = ()
+    """Candidates of the release that this machine does not serve at all, or not on all its devices, and why."""
 
     def __str__(self) -> str:
         if self.kernel is not None:
             text = f"{self.operator}: {self.kernel} for {self.target}, inside {self.shape_class}"
         else:
             text = f"{self.operator}: the reference"
-        return "\n".join([text, *(f"  not a binary: {miss}" for miss in self.misses)])
+        missed = (f"  not a binary: {miss}" for miss in self.misses)
+        return "\n".join([text, *missed, *(f"  not here: {why}" for why in self.skipped)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,12 +12,30 @@ from tilegate.library import Library, Rows, open_library
 from tilegate.records.artifact import ABI, Manifest
 from tilegate.records.canonical import Blob, Record, decode, encode
 from tilegate.records.contract import Contract
+from tilegate.records.policy import Policy
 from tilegate.records.release import Candidate, Release
 from tilegate.records.shape import ShapeClass
 from tilegate.records.target import DeviceClass
 from tilegate.rules.selection import preferred, unfit
 
 R = TypeVar("R", bound=Record)
+
+NONE_LIKE_IT = {"cuda": "this process sees no GPU: its driver is missing, does not work, or hides them"}
+"""What is said of a candidate where no device of its kind is present."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tensors may lie in this process: in the processor's memory, or in that of one GPU."""
+
+    number: int
+    """What torch's `Tensor.get_device()` says: -1, or the number of the GPU."""
+    device: DeviceClass
+    unusable: str = ""
+    """Why nothing can be launched there, though the device is present."""
+
+    def __str__(self) -> str:
+        return self.device.backend if self.number < 0 else f"{self.device.backend}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +46,27 @@ class Loaded:
     manifest: Manifest
     library: Library
     rows: Rows
+    places: frozenset[int]
+    """Numbers of the places where it may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A candidate of the release that this machine does not serve, and why."""
+    """A candidate of the release that is not served on some or all devices of this machine, and why."""
 
     candidate: Candidate
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.candidate.kernel} of {self.candidate.operator}: {self.why}"
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What this process may run: decided once, for this release on this device."""
+    """What this process may run: decided once, for this release on this machine."""
 
     release: Release
-    device: DeviceClass
+    places: tuple[Place, ...]
     contracts: dict[str, Contract]
     """By operator name."""
     loaded: dict[str, tuple[Loaded, ...]]
@@ -51,11 +74,11 @@ class Table:
     skipped: tuple[Skipped, ...]
 
 
-def load(release: Release, open_blob: Callable[[Blob], bytes], device: DeviceClass) -> Table:
-    """Open what the release lists for this device. Nothing is written, compiled or fetched.
+def load(release: Release, open_blob: Callable[[Blob], bytes], places: Sequence[Place]) -> Table:
+    """Open what the release lists for the devices of this machine. Nothing is written, compiled or fetched.
 
     1. Contracts are read, one for each operator: their digests are compared with the live operators.
-    2. A candidate for another device, or evidenced on another processor where policy minds, is skipped.
+    2. A candidate for other devices, or evidenced on another model where policy minds, is skipped.
     3. Its manifest must agree with the release about operator, contract, target and library; its contract
        must be the one of its operator, so that no call is answered by evidence for another; its classes
        must range over its axes.
@@ -69,9 +92,10 @@ def load(release: Release, open_blob: Callable[[Blob], bytes], device: DeviceCla
     loaded: dict[str, list[Loaded]] = {}
     skipped: list[Skipped] = []
     for candidate in release.candidates:
-        why = unfit(candidate, release.policy, device)  # (2)
+        fitting, why = _fitting(candidate, release.policy, places)  # (2)
         if why:
             skipped.append(Skipped(candidate, why))
+        if not fitting:
             continue
         manifest = _manifest(candidate, contracts, open_blob)  # (3)
         try:
@@ -80,10 +104,10 @@ def load(release: Release, open_blob: Callable[[Blob], bytes], device: DeviceCla
             skipped.append(Skipped(candidate, error.what))  # (5)
             continue
         rows = Rows(candidate.classes, manifest.symbols)
-        loaded.setdefault(candidate.operator, []).append(Loaded(candidate, manifest, library, rows))
+        loaded.setdefault(candidate.operator, []).append(Loaded(candidate, manifest, library, rows, fitting))
     return Table(
         release=release,
-        device=device,
+        places=tuple(places),
         contracts=contracts,
         loaded={
             name: tuple(itertools.chain(*layers(preferred((o.candidate.target, o) for o in found))))
@@ -91,6 +115,17 @@ def load(release: Release, open_blob: Callable[[Blob], bytes], device: DeviceCla
         },
         skipped=tuple(skipped),
     )
+
+
+def gathered(loaded: Iterable[Loaded]) -> list[tuple[frozenset[int], tuple[Loaded, ...]]]:
+    """Places where the same artifacts run, with those artifacts in the order given: GPUs first, whose calls are
+    the shortest.
+    """
+    given = list(loaded)
+    found: dict[tuple[int, ...], set[int]] = {}
+    for number in sorted(frozenset().union(*(one.places for one in given)), key=lambda n: (n < 0, n)):
+        found.setdefault(tuple(i for i, one in enumerate(given) if number in one.places), set()).add(number)
+    return [(frozenset(numbers), tuple(given[i] for i in which)) for which, numbers in found.items()]
 
 
 def layers(loaded: Iterable[Loaded]) -> list[tuple[Loaded, ...]]:
@@ -110,6 +145,23 @@ def layers(loaded: Iterable[Loaded]) -> list[tuple[Loaded, ...]]:
         else:
             made.append((words, {values: one}))
     return [tuple(layer.values()) for _, layer in made]
+
+
+def _fitting(candidate: Candidate, policy: Policy, places: Sequence[Place]) -> tuple[frozenset[int], str]:
+    """Where a candidate may run, and why not where it may not."""
+    alike = [place for place in places if place.device.backend == candidate.target.backend]
+    if not alike:
+        return (
+            frozenset(),
+            f"built for {candidate.target}; {NONE_LIKE_IT.get(candidate.target.backend, 'no such device')}",
+        )
+    found = {place: place.unusable or unfit(candidate, policy, place.device) for place in alike}
+    whys: dict[str, list[str]] = {}
+    for place, why in found.items():
+        if why:
+            whys.setdefault(why, []).append(str(place))
+    fitting = frozenset(place.number for place, why in found.items() if not why)
+    return fitting, "; ".join(f"{why} (on {', '.join(on)})" if fitting else why for why, on in whys.items())
 
 
 def _contracts(release: Release, open_blob: Callable[[Blob], bytes]) -> dict[str, Contract]:

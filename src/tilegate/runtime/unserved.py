@@ -15,13 +15,27 @@ from tilegate.runtime.strict import guard_miss
 class Unserved:
     """Same face as `dispatch.Site`, with one answer."""
 
-    def __init__(self, name: str, reference: Callable[..., Any], reason: MissReason, *, strict: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        reference: Callable[..., Any],
+        reason: MissReason,
+        *,
+        strict: bool,
+        skipped: tuple[str, ...] = (),
+    ) -> None:
         self._name = name
+        self.reason = reason
+        self._skipped = skipped
         self._miss = Miss(reason=reason)
         self._count = count = itertools.count()
+        import torch  # noqa: PLC0415 - `import tilegate` must stay cheap
+
+        tracing = torch.compiler.is_dynamo_compiling
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            next(count)
+            if not tracing():  # a count is nothing that a graph could hold
+                next(count)
             return reference(*args, **kwargs)
 
         def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - the signature of any call
@@ -38,4 +52,4 @@ class Unserved:
         return {self._miss: count} if count else {}
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:  # noqa: ARG002 - the answer is the same
-        return Explanation(operator=self._name, kernel=None, misses=(self._miss,))
+        return Explanation(operator=self._name, kernel=None, misses=(self._miss,), skipped=self._skipped)

@@ -23,7 +23,10 @@ from tilegate.store.files import BLOB_FOLDER, TEMPORARY
 from tilegate.store.index import KINDS
 from tilegate.store.workspace import Workspace
 
-KNOWN: dict[str, type[Document]] = {**KINDS, **{str(schema_of(k)): k for k in (Contract, Export, Profile, Toolchain)}}
+KNOWN: dict[str, type[Document]] = {
+    **KINDS,
+    **{str(schema_of(k)): k for k in (Contract, Export, Profile, Toolchain)},
+}
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
