@@ -35,7 +35,7 @@ def ours(folder: Path):
 
 def theirs():
     sys.path.insert(0, str(ROOT / "examples/quickstart"))
-    import kernels
+    import cpu_kernels as kernels
 
     function = kernels.gemm_tiles.get_tir(*(T.dynamic(axis) for axis in "MNK"), "float32")
     return tilelang.compile(function, target="c", execution_backend="cython")

@@ -115,8 +115,8 @@ def no_bindings(place: Place) -> Seen:
 
 @situation("A kernels module that is missing")
 def no_kernels(place: Place) -> Seen:
-    """`kernels = ["kernels"]`, and no file of that name."""
-    place.write(toml=TOML, ops=OPS)
+    """`kernels = ["rows"]`, and no file of that name."""
+    place.write(toml=TOML.replace('"kernels"', '"rows"'), ops=OPS)
     return place.type("tilegate status")
 
 
